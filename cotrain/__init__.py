@@ -1,0 +1,23 @@
+"""Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
+
+from cotrain.config import Config
+from cotrain.data import Dataset, from_arrays
+from cotrain.fitting import Fitted, fit
+from cotrain.model import MultiHead
+from cotrain.predict import Model, Predictions, load
+from cotrain.recipes import recipe_named
+from cotrain.types import UserError
+
+__all__ = [
+    "Config",
+    "Dataset",
+    "Fitted",
+    "Model",
+    "MultiHead",
+    "Predictions",
+    "UserError",
+    "fit",
+    "from_arrays",
+    "load",
+    "recipe_named",
+]

@@ -1,0 +1,241 @@
+"""What an augmentation policy is, and the random decisions that one batch of its views takes.
+
+Everything random happens here, in vectorised numpy from one generator; `kernel.py` and `tensor.py` only carry out
+a `Draw`, so the two agree to the bit. Rules and ranges: RandAugment as in the paper's table and as in FixMatch.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+OPS = (
+    "AutoContrast",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Equalize",
+    "Identity",
+    "Posterize",
+    "Rotate",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "Solarize",
+    "TranslateX",
+    "TranslateY",
+)
+AUTO_CONTRAST, BRIGHTNESS, COLOR, CONTRAST, EQUALIZE, IDENTITY, POSTERIZE = range(7)
+ROTATE, SHARPNESS, SHEAR_X, SHEAR_Y, SOLARIZE, TRANSLATE_X, TRANSLATE_Y = range(7, 14)
+
+ENHANCERS = ("Brightness", "Color", "Contrast", "Sharpness")
+GEOMETRIC = (ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y)
+# FixMatch runs these on RGB and adds a fresh alpha, so what an earlier op left empty stays black.
+OPAQUE = (AUTO_CONTRAST, EQUALIZE, POSTERIZE, SOLARIZE)
+
+PAPER_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(ENHANCERS, (0.05, 0.95)),
+    "Posterize": (4, 8),
+    "Rotate": (-30, 30),
+    **dict.fromkeys(("ShearX", "ShearY", "TranslateX", "TranslateY"), (-0.3, 0.3)),
+    "Solarize": (0, 256),
+}
+_LEVEL = np.arange(1, 10)
+FIXMATCH_LEVELS: dict[str, NDArray] = {
+    **dict.fromkeys(ENHANCERS, 1.8 * _LEVEL / 10 + 0.1),
+    "Posterize": 4 - 4 * _LEVEL // 10,
+    "Rotate": 3 * _LEVEL,
+    **dict.fromkeys(("ShearX", "ShearY"), 0.3 * _LEVEL / 10),
+    **dict.fromkeys(("TranslateX", "TranslateY"), _LEVEL),  # pixels
+    "Solarize": 256 - 256 * _LEVEL // 10,
+}
+
+CUTOUT_RGB = (125, 123, 114)
+CUTOUT_LUMA = 123
+
+# FixMatch holds images as float32 in [-1, 1] and truncates them back to bytes before its operations.
+_SIGNED = np.arange(256, dtype=np.float32) * np.float32(2 / 255) - 1
+TRUNCATED = ((_SIGNED * 0.5 + 0.5) * 255).astype(np.uint8)
+
+
+class Policy(BaseModel):
+    """The settings of weak and strong views. `PRESETS` names the three combinations found in the literature."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    flip: bool = Field(True, description="Mirror half of the images left to right.")
+    crop: float = Field(0.125, ge=0, lt=1, description="Pad by this share of each side, then crop back at random.")
+    pad: Literal["reflect", "zero"] = Field("reflect", description="What the crop's padding shows.")
+    operations: int = Field(3, ge=0, description="Operations drawn, with replacement, for each strong view.")
+    probability: float = Field(1.0, ge=0, le=1, description="Chance that a drawn operation is applied.")
+    magnitudes: Literal["paper", "levels"] = Field(
+        "paper", description="Continuous ranges of the paper, or FixMatch's integer levels 1 to 9."
+    )
+    order: Literal["weak_first", "ops_first"] = Field(
+        "weak_first", description="Whether flip and crop come before or after operations and cutout."
+    )
+    fill: Literal["black", "grey"] = Field(
+        "black", description="What geometry leaves outside; grey paints it mid-grey at the end, as FixMatch's alpha."
+    )
+    cutout: Literal["random", "fixed", "none"] = Field(
+        "random", description="Box of random side up to half the width, FixMatch's box of half of each side, or none."
+    )
+    truncate: bool = Field(
+        False, description="Before a strong view's operations, lower the 47 levels that FixMatch's float trip lowers."
+    )
+
+
+PRESETS: dict[str, Policy] = {
+    "paper": Policy(),
+    "code": Policy(order="ops_first", pad="zero", cutout="none"),
+    "fixmatch": Policy(
+        operations=2, probability=0.5, magnitudes="levels", fill="grey", cutout="fixed", truncate=True
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Every decision of n views with up to k operations each; row i is the whole recipe of view i."""
+
+    flip: NDArray[np.bool_]  # (n,)
+    shift: NDArray[np.int64]  # (n, 2) rows and columns from the image's corner to the crop's
+    truncate: NDArray[np.bool_]  # (n,)
+    ops: NDArray[np.int64]  # (n, k) indices into OPS
+    magnitudes: NDArray[np.float64]  # (n, k)
+    affines: NDArray[np.int64]  # (n, k, 6) see `fixed_point_affines`
+    boxes: NDArray[np.int64]  # (n, 4) cutout's left, top, right, bottom; the last two are excluded
+
+    def __len__(self) -> int:
+        return len(self.flip)
+
+    def __getitem__(self, views: slice) -> "Draw":
+        return Draw(**{field.name: getattr(self, field.name)[views] for field in fields(self)})
+
+
+def draw_plain(n: int) -> Draw:
+    """The images as they are."""
+    return Draw(
+        flip=np.zeros(n, np.bool_),
+        shift=np.zeros((n, 2), np.int64),
+        truncate=np.zeros(n, np.bool_),
+        ops=np.zeros((n, 0), np.int64),
+        magnitudes=np.zeros((n, 0)),
+        affines=np.zeros((n, 0, 6), np.int64),
+        boxes=np.zeros((n, 4), np.int64),
+    )
+
+
+def draw_op(name: str, magnitudes: ArrayLike, height: int, width: int) -> Draw:
+    """One operation alone, one view per magnitude."""
+    if name not in OPS:
+        raise ValueError(f"unknown operation {name!r}: choose one of {', '.join(OPS)}")
+    column = np.asarray(magnitudes, np.float64).reshape(-1, 1)
+    if name == "Rotate" and np.any(np.abs(column) >= 90):
+        raise ValueError("Rotate supports angles between -90 and 90 degrees, both excluded")
+    return _with_operations(draw_plain(len(column)), np.full(column.shape, OPS.index(name)), column, height, width)
+
+
+def draw_weak(policy: Policy, n: int, height: int, width: int, rng: np.random.Generator) -> Draw:
+    """Flip and crop only."""
+    padding = _padding(policy.crop, height, width)
+    return replace(
+        draw_plain(n),
+        flip=(rng.random(n) < 0.5) & policy.flip,
+        shift=rng.integers(-padding, padding, size=(n, 2), endpoint=True),
+    )
+
+
+def draw_strong(policy: Policy, n: int, height: int, width: int, rng: np.random.Generator) -> Draw:
+    """Flip, crop, operations and cutout."""
+    weak = draw_weak(policy, n, height, width, rng)
+    ops = rng.integers(len(OPS), size=(n, policy.operations))
+    if policy.magnitudes == "paper":
+        magnitudes = _paper_magnitudes(ops, rng)
+    else:
+        magnitudes = _fixmatch_magnitudes(ops, height, width, rng)
+    applied = np.where(rng.random(ops.shape) < policy.probability, ops, IDENTITY)
+    draw = replace(weak, truncate=np.full(n, policy.truncate))
+    if policy.cutout == "random":
+        draw = replace(draw, boxes=_random_boxes(n, height, width, rng))
+    elif policy.cutout == "fixed":
+        draw = replace(draw, boxes=_fixed_boxes(n, height, width, rng))
+    return _with_operations(draw, applied, magnitudes, height, width)
+
+
+def fixed_point_affines(
+    ops: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int
+) -> NDArray[np.int64]:
+    """Pillow's 16.16 coefficients (a, b, c, d, e, f) of each operation, the identity for those that are not geometric.
+
+    Output pixel (x, y) shows the input's column (a*x + b*y + c) >> 16 and row (d*x + e*y + f) >> 16.
+    """
+
+    def only(op: int, values: NDArray) -> NDArray:
+        return np.where(ops == op, values, 0.0)
+
+    angle = -np.radians(only(ROTATE, magnitudes % 360.0))
+    cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
+    a, b = cos, sin + only(SHEAR_X, magnitudes)
+    d, e = -sin + only(SHEAR_Y, magnitudes), cos
+    # A rotation keeps the centre where it is; Pillow rounds a translation to whole pixels.
+    c = cos * (-width / 2) + sin * (-height / 2) + width / 2
+    f = -sin * (-width / 2) + cos * (-height / 2) + height / 2
+    c += only(TRANSLATE_X, np.floor(magnitudes * width + 0.5))
+    f += only(TRANSLATE_Y, np.floor(magnitudes * height + 0.5))
+    at_pixel_centres = np.stack([a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5], axis=-1)
+    return np.floor(at_pixel_centres * 65536.0 + 0.5).astype(np.int64)
+
+
+def _with_operations(
+    draw: Draw, ops: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int
+) -> Draw:
+    return replace(draw, ops=ops, magnitudes=magnitudes, affines=fixed_point_affines(ops, magnitudes, height, width))
+
+
+def _padding(crop: float, height: int, width: int) -> NDArray[np.int64]:
+    """Rows and columns added on each side."""
+    padding = np.array([int(crop * height), int(crop * width)])
+    if crop > 0 and not padding.all():
+        raise ValueError(
+            f"images of {height}x{width} are too small for a crop of {100 * crop:g} %: "
+            f"at least {math.ceil(1 / crop)} pixels a side, or set augment.crop=0"
+        )
+    return padding
+
+
+def _paper_magnitudes(ops: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    low, high = np.array([PAPER_RANGES.get(name, (0, 0)) for name in OPS], np.float64).T
+    return low[ops] + (high - low)[ops] * rng.random(ops.shape)
+
+
+def _fixmatch_magnitudes(
+    ops: NDArray[np.int64], height: int, width: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    values = np.array([FIXMATCH_LEVELS.get(name, np.zeros(9)) for name in OPS], np.float64)
+    values[TRANSLATE_X] /= width
+    values[TRANSLATE_Y] /= height
+    magnitudes = values[ops, rng.integers(9, size=ops.shape)]
+    negative = np.isin(ops, GEOMETRIC) & (rng.random(ops.shape) < 0.5)
+    return np.where(negative, -magnitudes, magnitudes)
+
+
+def _random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The paper's Cutout: shifted into the image at the left and top, cut off at the right and bottom."""
+    side = 0.5 * rng.random((n, 1)) * width
+    size = np.array([width, height])
+    centre = rng.random((n, 2)) * size
+    first = np.maximum(0, centre - side / 2).astype(np.int64)
+    last = np.minimum(size, first + side).astype(np.int64)  # included, as by Pillow's rectangle
+    boxes = np.concatenate([first, np.minimum(last + 1, size)], axis=1)
+    return np.where(side > 0, boxes, 0)
+
+
+def _fixed_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """FixMatch's Cutout: half of each side long, cut off at all four borders."""
+    size = np.array([width, height])
+    centre = rng.integers(size, size=(n, 2))
+    return np.concatenate([np.maximum(0, centre - size // 4), np.minimum(size, centre + size // 4)], axis=1)

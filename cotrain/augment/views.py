@@ -1,0 +1,71 @@
+"""Carrying out a `Draw`: on CPU images by the compiled kernel, on any other device by batched tensor operations."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.augment import kernel, tensor
+from cotrain.augment.policy import CUTOUT_LUMA, CUTOUT_RGB, Draw, Policy
+
+Rows = Sequence[int] | NDArray[np.int64] | Tensor
+Path = Literal["auto", "kernel", "tensor"]
+
+
+def pixels(
+    images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Path = "auto"
+) -> Tensor:
+    """Views of images[rows] as uint8 (n, H, W, C); FixMatch's mid-grey, 127.5, is shown as 127."""
+    levels = np.append(np.arange(256), 127).astype(np.uint8)
+    return _render(images, rows, draw, policy, np.tile(levels, (images.shape[3], 1)), threads, path)
+
+
+def normalised(
+    images: Tensor,
+    rows: Rows,
+    draw: Draw,
+    policy: Policy,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    threads: int = 1,
+    path: Path = "auto",
+) -> Tensor:
+    """Views of images[rows] as float32 (n, C, H, W), channels last in memory: (pixel / 255 - mean) / std."""
+    channels = images.shape[3]
+    if not len(mean) == len(std) == channels:
+        raise ValueError(f"images of {channels} channels need as many means and stds, got {len(mean)} and {len(std)}")
+    levels = np.append(np.arange(256, dtype=np.float32) / np.float32(255), np.float32(0.5))
+    table = (levels - np.float32(mean)[:, None]) / np.float32(std)[:, None]
+    return _render(images, rows, draw, policy, table, threads, path).permute(0, 3, 1, 2)
+
+
+def _render(
+    images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, threads: int, path: Path
+) -> Tensor:
+    rows = torch.as_tensor(rows, dtype=torch.int64)
+    _check(images, rows, draw)
+    channels = images.shape[3]
+    cutout = np.array(CUTOUT_RGB if channels == 3 else [CUTOUT_LUMA] * channels, np.uint8)
+    if path == "tensor" or (path == "auto" and images.device.type != "cpu"):
+        return tensor.render(images, rows, draw, policy, cutout, table)
+    out = kernel.render(images.contiguous().numpy(), rows.cpu().numpy(), draw, policy, cutout, table, threads)
+    return torch.from_numpy(out)
+
+
+def _check(images: Tensor, rows: Tensor, draw: Draw) -> None:
+    """The kernel reads and writes without bounds: refuse what would leave the arrays."""
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images must be uint8 of shape (N, H, W, C), not {images.dtype} of {tuple(images.shape)}")
+    if len(rows) != len(draw):
+        raise ValueError(f"{len(rows)} rows but a draw of {len(draw)} views")
+    if len(rows) == 0:
+        return
+    if rows.min() < 0 or rows.max() >= len(images):
+        raise IndexError(f"rows must lie in 0..{len(images) - 1}, not {int(rows.min())}..{int(rows.max())}")
+    height, width = images.shape[1:3]
+    if (draw.boxes > [width, height, width, height]).any() or (abs(draw.shift) >= [height, width]).any():
+        raise ValueError(f"the draw was made for larger images than {height}x{width}")

@@ -1,0 +1,130 @@
+"""Files that are either whole or absent: everything a run keeps is written through here, and nothing is a pickle."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from cotrain.types import UserError
+
+KEEP = 2  # the newest checkpoint and the one before it
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write to a temporary file, force it to disk, and rename: a kill or a full disk leaves the old file as it was."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path} ({error})") from error
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """A safetensors file whose header also holds plain facts and a digest of the tensors."""
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_whole(path, save(tensors, {"facts": json.dumps(facts), "digest": _digest(tensors)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged or not a safetensors file ({error})") from error
+    if "facts" not in header or header.get("digest") != _digest(tensors):
+        raise UserError(f"{path} is damaged: its content does not match its digest")
+    return tensors, json.loads(header["facts"])
+
+
+class Checkpoints:
+    """A folder of `step-N.safetensors`, the newest two of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def paths(self) -> list[Path]:
+        """Oldest first."""
+        return sorted(self.folder.glob("step-*.safetensors"))
+
+    def newest(self) -> Path | None:
+        return self.paths()[-1] if self.paths() else None
+
+    def save(self, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{step:08d}.safetensors"
+        write_tensors(path, tensors, {**facts, "step": step})
+        for old in self.paths()[:-KEEP]:
+            old.unlink()
+        return path
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint. A damaged one is an error that says how to go on from the one before it."""
+        newest = self.newest()
+        if newest is None:
+            return None
+        try:
+            return read_tensors(newest)
+        except UserError as error:
+            before = [path.name for path in self.paths() if path != newest]
+            way_on = f"delete it to go on from {before[-1]}" if before else "delete it to start again"
+            raise UserError(f"{error}; {way_on}") from error
+
+
+def prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def momentum_of(net: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
+    """The optimiser's memory, by parameter name."""
+    return {
+        name: optimizer.state[parameter]["momentum_buffer"]
+        for name, parameter in net.named_parameters()
+        if optimizer.state[parameter].get("momentum_buffer") is not None
+    }
+
+
+def restore_momentum(net: nn.Module, optimizer: torch.optim.SGD, momentum: dict[str, Tensor]) -> None:
+    for name, parameter in net.named_parameters():
+        if name in momentum:
+            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum[name])

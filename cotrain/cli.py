@@ -1,0 +1,282 @@
+"""The command line: fit, evaluate, predict, describe."""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from cotrain.config import Config, settings_of
+from cotrain.data import open_data
+from cotrain.data.files import find_images
+from cotrain.fitting import default_config, evaluate, fit, versions
+from cotrain.interrupt import Interrupted
+from cotrain.log import clock
+from cotrain.predict import as_csv, load, write_csv
+from cotrain.recipes import RECIPES, as_released, recipe_named
+from cotrain.run import Run
+from cotrain.train import build_network
+from cotrain.types import UserError
+
+app = App(
+    name="cotrain",
+    help="Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training.",
+    version=versions()["cotrain"],
+)
+console = Console()
+Flag = Parameter(negative=())
+Changes = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), consume_multiple=False)]
+
+
+@app.command(name="fit")
+def fit_command(
+    data: str,
+    *,
+    out: Path | None = None,
+    resume: Annotated[bool, Flag] = False,
+    no_baseline: Annotated[bool, Flag] = False,
+    recipe: str | None = None,
+    preset: Literal["paper", "code"] = "paper",
+    labels: int | None = None,
+    method: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    changes: Changes = (),
+) -> None:
+    """Train on DATA and keep everything in a run folder.
+
+    Parameters
+    ----------
+    data
+        `digits`, or a .npz file with train_images, train_labels (-1: unlabelled) and optionally val_*, test_*, classes.
+    out
+        The run folder; by default a new one in runs/.
+    resume
+        Go on with the run in --out from its newest checkpoint.
+    no_baseline
+        Leave out the labelled-only network that the result is compared with.
+    recipe
+        Where the settings start from (`cotrain describe` lists them); by default digits for digits, else small32.
+    preset
+        The paper's equations, or the released code's readings of them.
+    labels
+        data.labels: keep the labels of that many training images only.
+    method
+        The learning method.
+    steps
+        optim.steps: how long to train.
+    seed
+        run.seed: draws everything that is random.
+    changes
+        KEY=VALUE: change any setting listed below; `--KEY VALUE` does the same.
+    """
+    dataset = open_data(data)
+    own_settings = resume and recipe is None and preset == "paper"
+    short = {"data.labels": labels, "method": method, "optim.steps": steps, "run.seed": seed}
+    fitted = fit(
+        dataset,
+        out=out,
+        config=None if own_settings else _base(recipe, preset) or default_config(dataset),
+        settings={**parse_changes(changes), **{key: value for key, value in short.items() if value is not None}},
+        resume=resume,
+        baseline=not no_baseline,
+        console=console,
+    )
+    console.print(result_table(fitted.folder, fitted.result))
+
+
+@app.command(name="evaluate")
+def evaluate_command(run: Path, *, data: str | None = None) -> None:
+    """Errors of a finished run on its test images, computed anew.
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    data
+        Where the data lie now, if they moved; other content than the run was made from is refused.
+    """
+    opened = Run.open(run)
+    console.print(result_table(run, evaluate(opened, open_data(data or opened.split.source))))
+
+
+@app.command(name="predict")
+def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> None:
+    """Predict image files: path, class, probability, how many heads agree, and an error where a file is unreadable.
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    images
+        Image files and folders of them.
+    out
+        A new CSV file; by default the table is printed.
+    """
+    if not images:
+        raise UserError("predict needs image files or folders after the run folder")
+    rows = list(load(run).predict_files(find_images(images)))
+    if out is None:
+        sys.stdout.write(as_csv(rows))
+        return
+    write_csv(out, rows)
+    unreadable = sum(bool(row["error"]) for row in rows)
+    console.print(f"{len(rows)} images, {unreadable} unreadable -> {out}", soft_wrap=True, highlight=False)
+
+
+@app.command(name="describe")
+def describe_command(
+    recipe: str | None = None,
+    *,
+    preset: Literal["paper", "code"] = "paper",
+    classes: int | None = None,
+    channels: int | None = None,
+    changes: Changes = (),
+) -> None:
+    """The network, the images of a step, and every setting of a recipe. Without a recipe: what recipes there are.
+
+    Parameters
+    ----------
+    recipe
+        A recipe's name.
+    preset
+        The paper's equations, or the released code's readings of them.
+    classes
+        Classes to count parameters for; by default those of the recipe's data set.
+    channels
+        Image channels; by default those of the recipe's data set.
+    changes
+        KEY=VALUE, as for fit.
+    """
+    if recipe is None:
+        table = Table("recipe", "command, cost and expected result", title="Recipes", title_justify="left")
+        for name, function in RECIPES.items():
+            table.add_row(name, " ".join((function.__doc__ or "").split()))
+        console.print(table)
+        return
+    base = _base(recipe, preset)
+    assert base is not None
+    config = base.changed(parse_changes(changes))
+    known_classes, known_channels = DATA_OF_RECIPE[recipe]
+    console.print(network_table(config, classes or known_classes, channels or known_channels))
+    console.print(step_table(config))
+    console.print(settings_table(config, f"Settings of {recipe}"))
+
+
+DATA_OF_RECIPE = {
+    "digits": (10, 1),
+    "small32": (10, 3),
+    "cifar10": (10, 3),
+    "svhn": (10, 3),
+    "cifar100": (100, 3),
+    "miniimagenet": (100, 3),
+}
+
+
+def _base(recipe: str | None, preset: str) -> Config | None:
+    if recipe is None:
+        return None
+    return as_released(recipe_named(recipe)) if preset == "code" else recipe_named(recipe)
+
+
+def parse_changes(changes: Sequence[str]) -> dict[str, str]:
+    parsed = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: write KEY=VALUE, for example --set optim.lr=0.1")
+        parsed[key.strip()] = value.strip()
+    return parsed
+
+
+def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
+    def percent(value: float | None) -> str:
+        return "unknown: there is no test set" if value is None else f"{value:.2f} %"
+
+    table = Table("", "test error", title="Result", title_justify="left")
+    if "labelled_only_error" in result and (result["labelled_only_error"] is not None or result["test_images"]):
+        baseline = result["labelled_only_error"]
+        table.add_row("labelled images only", "not trained" if baseline is None else percent(baseline))
+    for number, error in enumerate(result["head_errors"] or [], start=1):
+        table.add_row(f"head {number}", percent(error))
+    table.add_row("all heads together", percent(result["test_error"]), style="bold")
+    table.add_section()
+    table.add_row("test images", f"{result['test_images']:,}")
+    table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
+    if "seconds" in result:
+        table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
+        table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
+    table.add_row("run folder", str(folder))
+    return table
+
+
+def network_table(config: Config, classes: int, channels: int) -> Table:
+    net = build_network(config, classes, channels)
+    trunk, heads = _parameters(net.trunk), [_parameters(head) for head in net.heads]
+    title = f"{config.model.backbone}, {classes} classes, {channels} channels"
+    table = Table("part", "parameters", title=title, title_justify="left")
+    table.columns[1].justify = "right"
+    table.add_row("shared trunk", f"{trunk:,}")
+    for number, head in enumerate(heads, start=1):
+        table.add_row(f"head {number}", f"{head:,}")
+    table.add_row("total", f"{trunk + sum(heads):,}", style="bold")
+    return table
+
+
+def _parameters(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def step_table(config: Config) -> Table:
+    views, optim = config.method.views, config.optim
+    rows = {
+        "labelled, weak view": optim.labelled,
+        "unlabelled, weak views": views.weak * optim.unlabelled,
+        "unlabelled, strong views": views.strong * optim.unlabelled,
+    }
+    table = Table("images a step", "number", title="One step", title_justify="left")
+    table.columns[1].justify = "right"
+    for name, number in rows.items():
+        table.add_row(name, f"{number:,}")
+    table.add_row("total", f"{sum(rows.values()):,}", style="bold")
+    return table
+
+
+def settings_table(config: Config, title: str) -> Table:
+    table = Table("setting", "value", "choices", "meaning", title=title, title_justify="left")
+    for key, value, choices, meaning in settings_of(config):
+        shown = str(value).lower() if value is None or isinstance(value, bool) else str(value)
+        table.add_row(key, shown, choices, meaning)
+    return table
+
+
+def _as_set(tokens: Sequence[str]) -> list[str]:
+    """`--optim.lr 0.1` and `--optim.lr=0.1` are short for `--set optim.lr=0.1`."""
+    words, result = iter(tokens), []
+    for word in words:
+        if match := re.fullmatch(r"--([a-z_]+\.[a-z_]+)(=.*)?", word):
+            value = match[2] or f"={next(words, '')}"
+            result += ["--set", f"{match[1]}{value}"]
+        else:
+            result.append(word)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command. An error of the user's is one line and exit code 2, an interruption is exit code 130."""
+    tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        if tokens[:1] == ["fit"] and {"--help", "-h"} & set(tokens):
+            console.print(settings_table(Config(), "All settings, with the paper's CIFAR-10 row as defaults"))
+    except (UserError, CycloptsError) as error:
+        line = " ".join(str(error).split())
+        print(f"cotrain: {line}", file=sys.stderr)
+        sys.exit(2)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        print(f"cotrain: {stop or 'interrupted'}", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,162 @@
+"""Every setting of a run: frozen, strict, to and from JSON. The defaults are the paper's CIFAR-10 row."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, Self
+
+from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
+
+from cotrain.augment import PRESETS, Policy
+from cotrain.methods import METHODS, method_class
+from cotrain.types import Method, Settings, UserError
+
+
+class DataSettings(Settings):
+    labels: int | None = Field(
+        None, ge=1, description="how many training images keep their label; none: all that have one"
+    )
+    balance: Literal["equal", "proportional"] = Field(
+        "equal", description="labelled images per class: equally many, or in proportion to the class"
+    )
+    include_labelled: bool = Field(True, description="the unlabelled images include the labelled ones, as in the paper")
+
+
+class ModelSettings(Settings):
+    backbone: str = Field("wrn-28-2", description="wrn-DEPTH-WIDTH, resnet18 or resnet18-small (3x3 stem)")
+    last_width: int | None = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
+    share: str | None = Field(
+        None, description='last stage of the shared trunk, or "none" for separate models; default: where the paper cuts'
+    )
+    head_init: Literal["independent", "copied"] = Field(
+        "independent", description="heads start independently, or as copies of the first (ablation 4)"
+    )
+    bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
+
+
+class OptimSettings(Settings):
+    steps: int = Field(2**20, ge=1, description="training steps K")
+    labelled: int = Field(64, ge=1, description="labelled images a step, B")
+    unlabelled: int = Field(448, ge=1, description="unlabelled images a step, U")
+    lr: float = Field(0.3, gt=0, description="learning rate at the start; step k has lr cos(7 pi k / 16 K)")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum")
+    weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm")
+    ema: float = Field(0.999, ge=0, lt=1, description="decay of the averaged weights; 0: no average (ablation 5)")
+    ema_warmup: bool = Field(False, description="for short runs: decay min(ema, (1 + k) / (10 + k)) at step k")
+
+
+class RunSettings(Settings):
+    seed: int = Field(0, ge=0, description="draws the split, the initial weights, the batches and the views")
+    ensemble: Literal["probabilities", "logits"] = Field(
+        "probabilities", description="heads are added as probabilities, or as logits (released code)"
+    )
+    device: str = Field("auto", description="cpu, cuda, mps, ...; auto: a GPU if there is one")
+    log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
+    evaluate_every: int = Field(
+        1000, ge=1, description="steps between evaluations on the valid images, if there are any"
+    )
+    checkpoint_every: int = Field(500, ge=1, description="steps between checkpoints")
+
+
+class Config(Settings):
+    data: DataSettings = DataSettings()
+    augment: Policy = PRESETS["paper"]
+    model: ModelSettings = ModelSettings()
+    method: SerializeAsAny[Method] = METHODS["mhct"]()
+    optim: OptimSettings = OptimSettings()
+    run: RunSettings = RunSettings()
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _method_by_name(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        fields = dict(value)
+        return method_class(fields.pop("name", "mhct")).model_validate(fields)
+
+    @field_serializer("method")
+    def _method_with_name(self, method: Method) -> dict[str, Any]:
+        return {"name": method.name, **method.model_dump()}
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with these dotted keys changed, e.g. {"optim.lr": 0.1, "augment": "fixmatch", "method": "supervised"}.
+
+        A whole section can be named: a preset for `augment`, a method for `method`.
+        """
+        values = self.model_dump()
+        for key, value in sorted(changes.items(), key=lambda change: "." in change[0]):
+            if key == "augment" and isinstance(value, str):
+                values["augment"] = _choose("augment", value, PRESETS).model_dump()
+            elif key == "method" and isinstance(value, str):
+                values["method"] = {"name": method_class(value).name}
+            else:
+                section, _, name = key.partition(".")
+                if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
+                    raise UserError(_unknown(key, self))
+                values[section][name] = None if isinstance(value, str) and value.lower() == "none" else value
+        return type(self).parse(values)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Validate plain values, with errors a user can read."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise UserError(_one_line(error, values)) from error
+
+
+def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
+    """Dotted key, value, choices and meaning of every setting."""
+    for section in type(config).model_fields:
+        part: Settings = getattr(config, section)
+        if isinstance(part, Method):
+            yield section, part.name, "|".join(METHODS), "the learning method"
+        for name, field in type(part).model_fields.items():
+            yield f"{section}.{name}", getattr(part, name), _choices(field.annotation), field.description or ""
+
+
+def differences(before: Config, after: Config) -> list[str]:
+    """One phrase for each setting in which two configs differ."""
+    old = {key: value for key, value, _, _ in settings_of(before)}
+    new = {key: value for key, value, _, _ in settings_of(after)}
+    return [
+        f"{key} was {old.get(key)!r} and is now {new.get(key)!r}" for key in old | new if old.get(key) != new.get(key)
+    ]
+
+
+def _choices(annotation: Any) -> str:
+    if getattr(annotation, "__origin__", None) is Literal:
+        return "|".join(map(str, annotation.__args__))
+    return {bool: "true|false", int: "int", float: "float", str: "str"}.get(
+        annotation, str(annotation).replace(" ", "")
+    )
+
+
+def _choose(what: str, name: str, among: Mapping[str, Any]) -> Any:
+    if name not in among:
+        raise UserError(f"{what}={name!r} is none of: {', '.join(among)}")
+    return among[name]
+
+
+def _unknown(key: str, config: Config) -> str:
+    keys = [known for known, _, _, _ in settings_of(config)]
+    section = key.partition(".")[0]
+    in_section = [known for known in keys if known.startswith(f"{section}.")]
+    if not in_section:
+        nearest = get_close_matches(key, keys, n=3, cutoff=0.5) + [k for k in keys if k.endswith(f".{key}")]
+        hint = f"did you mean {' or '.join(dict.fromkeys(nearest))}? " if nearest else ""
+        return f"unknown setting {key}; {hint}the sections are: {', '.join(type(config).model_fields)}"
+    nearest = get_close_matches(key, in_section, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]}? " if nearest else ""
+    return f"unknown setting {key}; {hint}{section} has: {', '.join(known.partition('.')[2] for known in in_section)}"
+
+
+def _one_line(error: ValidationError, values: Mapping[str, Any]) -> str:
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    if error.title in {method.__name__ for method in METHODS.values()}:  # raised inside the section `method`
+        location.insert(0, "method")
+    key = ".".join(location)
+    if first["type"] == "extra_forbidden":
+        name = values["method"].get("name", "mhct") if location[0] == "method" else "mhct"
+        return _unknown(key, Config(method=method_class(name)()))
+    return f"{key}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -1,0 +1,40 @@
+"""`.npz` files with MedMNIST's keys: train_images, train_labels, and optionally val_*, test_* and classes."""
+
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.types import UserError
+
+
+def load_npz(path: Path) -> Dataset:
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: dict[str, Any] = {key: file[key] for key in file.files}
+    except (OSError, ValueError, BadZipFile, EOFError) as error:
+        raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
+    missing = [key for key in ("train_images", "train_labels") if key not in arrays]
+    if missing:
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it has: {', '.join(arrays) or 'nothing'}")
+
+    def part(name: str) -> tuple[Any, Any] | None:
+        if f"{name}_images" not in arrays:
+            return None
+        if f"{name}_labels" not in arrays:
+            raise UserError(f"{path} has {name}_images but no {name}_labels")
+        return arrays[f"{name}_images"], arrays[f"{name}_labels"]
+
+    classes = tuple(map(str, arrays["classes"])) if "classes" in arrays else None
+    return from_arrays(
+        arrays["train_images"],
+        arrays["train_labels"],
+        valid=part("val"),
+        test=part("test"),
+        classes=classes,
+        name=str(path.resolve()),
+    )

@@ -1,0 +1,25 @@
+"""The exponential moving average of the weights that the paper evaluates."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+class Average:
+    """A copy of the network that follows it: weights averaged, batch-norm statistics copied as they are."""
+
+    def __init__(self, net: nn.Module, decay: float, warmup: bool) -> None:
+        self.decay = decay
+        self.warmup = warmup
+        self.net = copy.deepcopy(net).eval().requires_grad_(False)
+
+    def decay_at(self, step: int) -> float:
+        """With warm-up, short runs do not drag their random start along: min(decay, (1 + k) / (10 + k))."""
+        return min(self.decay, (1 + step) / (10 + step)) if self.warmup else self.decay
+
+    @torch.no_grad()
+    def update(self, net: nn.Module, step: int) -> None:
+        weights, followed = list(self.net.parameters()), list(net.parameters())
+        torch._foreach_lerp_(weights, followed, 1 - self.decay_at(step))
+        torch._foreach_copy_(list(self.net.buffers()), list(net.buffers()))

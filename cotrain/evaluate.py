@@ -1,0 +1,45 @@
+"""Scores of a trained network: every head's error, and the ensemble's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cotrain.augment import Policy, draw_plain, normalised
+from cotrain.ops import ensemble_probabilities, error_percent
+
+IMAGES_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Percent errors of the ensemble and of each head."""
+
+    error: float
+    head_errors: list[float]
+
+
+@torch.inference_mode()
+def head_logits(
+    net: nn.Module, images: Tensor, rows: NDArray[np.int64], mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    """(H, n, C) logits of the images as they are. The network must be in eval mode."""
+    assert not net.training
+    device = next(net.parameters()).device
+    logits = [
+        net(normalised(images, part, draw_plain(len(part)), Policy(), mean, std).to(device)).float().cpu()
+        for part in np.array_split(rows, -(-len(rows) // IMAGES_AT_ONCE))
+    ]
+    return torch.cat(logits, dim=1)
+
+
+def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
+    predicted = logits.argmax(dim=-1)
+    together = ensemble_probabilities(logits, ensemble).argmax(dim=-1)
+    return Scores(
+        error=error_percent(together, labels),
+        head_errors=[error_percent(head, labels) for head in predicted],
+    )

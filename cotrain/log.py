@@ -1,0 +1,108 @@
+"""What a run says while it works: JSON lines in its folder, a bar in a terminal, plain lines elsewhere."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+PLAIN_SECONDS = 10.0  # between lines when there is no terminal
+
+
+class Window:
+    """Means of the monitors since they were last read. Nothing leaves the device before that."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            value = value.detach()
+            self.total[name] = self.total[name] + value if name in self.total else value
+        self.count += 1
+
+    def read(self) -> dict[str, float]:
+        means = {name: total.item() / self.count for name, total in self.total.items()}
+        self.__init__()  # type: ignore[misc]
+        return means
+
+
+class Log:
+    """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        path.write_text("".join(kept))
+        self.file = open(path, "a")  # noqa: SIM115
+
+    def write(self, row: Mapping[str, float]) -> None:
+        self.file.write(json.dumps(row) + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def read_log(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class StepProgress:
+    """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console, title: str, done: int, steps: int) -> None:
+        self.console, self.title, self.steps = console, title, steps
+        self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
+        self.values = ""
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:.1f} steps/s"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[values]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task(title, completed=done, total=steps, rate=0.0, values="")
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def advance(self, step: int, values: Mapping[str, float] | None = None) -> None:
+        """`values` when there are new ones."""
+        if values is not None:
+            self.values = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+        rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
+        self.bar.update(self.task, completed=step, rate=rate, values=self.values)
+        if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
+            self.last_line = time.monotonic()
+            left = (self.steps - step) / rate
+            self.console.print(
+                f"{self.title}: step {step}/{self.steps}  {rate:.1f} steps/s  {clock(left)} left  {self.values}",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def pick_device(name: str) -> torch.device:
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,84 @@
+"""One shared trunk f and M heads g_m of the same structure: p_m = g_m(f(x))."""
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from cotrain.model.backbone import Backbone
+from cotrain.types import UserError
+
+
+class MultiHead(nn.Module):
+    """A trunk followed by heads. Any `nn.Module` trunk will do, with a function that builds a head.
+
+    `channels` is checked on every call when it is known; None leaves that to the trunk.
+    """
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        build_head: Callable[[], nn.Module],
+        heads: int,
+        *,
+        head_init: Literal["independent", "copied"] = "independent",
+        channels: int | None = None,
+    ) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ValueError(f"a network needs at least one head, not {heads}")
+        self.trunk = trunk
+        self.heads = nn.ModuleList(build_head() for _ in range(heads))
+        self.channels = channels
+        if head_init == "copied":
+            for head in self.heads[1:]:
+                head.load_state_dict(self.heads[0].state_dict())
+
+    @classmethod
+    def cut(
+        cls,
+        backbone: Backbone,
+        heads: int,
+        *,
+        after: str | None = None,
+        head_init: Literal["independent", "copied"] = "independent",
+    ) -> Self:
+        """Cut a backbone after the named stage: that stage and all before it are shared, the rest is one head.
+
+        "none" shares nothing and gives separate models. By default the cut is where the paper makes it.
+        """
+        after = after or backbone.cut
+        if after not in backbone.cuts:
+            raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose among: {', '.join(backbone.cuts)}")
+        shared = backbone.cuts.index(after)
+        trunk = nn.Sequential(*(stage.build() for stage in backbone.stages[:shared]))
+
+        def build_head() -> nn.Module:
+            return nn.Sequential(*(stage.build() for stage in backbone.stages[shared:]))
+
+        return cls(trunk, build_head, heads, head_init=head_init, channels=backbone.channels)
+
+    def forward(self, shared: Tensor, private: Tensor | None = None) -> Tensor:
+        """Logits (H, n + U, C): `shared` (n, c, h, w) to every head, view m of `private` (H, U, c, h, w) to head m only."""
+        self._check(shared, private)
+        if private is None:
+            features = self.trunk(shared)
+            logits = [head(features) for head in self.heads]
+        else:
+            images, views = len(shared), private.shape[1]
+            features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
+            common, *own = features.split([images] + [views] * len(self.heads))
+            logits = [head(torch.cat([common, view])) for head, view in zip(self.heads, own, strict=True)]
+        rows = len(shared) + (0 if private is None else private.shape[1])
+        if any(output.ndim != 2 or len(output) != rows for output in logits):
+            raise ValueError(f"a head must give one row of logits per image, {rows}; it gave {tuple(logits[0].shape)}")
+        return torch.stack(logits)
+
+    def _check(self, shared: Tensor, private: Tensor | None) -> None:
+        if shared.ndim != 4 or (self.channels is not None and shared.shape[1] != self.channels):
+            wanted = f"(n, {self.channels or 'channels'}, height, width)"
+            raise ValueError(f"the network takes images {wanted}, not {tuple(shared.shape)}")
+        if private is not None and (len(private), *private.shape[2:]) != (len(self.heads), *shared.shape[1:]):
+            wanted = f"({len(self.heads)} heads, n, {', '.join(map(str, shared.shape[1:]))})"
+            raise ValueError(f"private views must be {wanted}, not {tuple(private.shape)}")

@@ -1,0 +1,31 @@
+"""SGD with Nesterov momentum and the paper's learning-rate schedule."""
+
+import math
+
+import torch
+from torch import nn
+
+
+def learning_rate(base: float, step: int, steps: int) -> float:
+    """base * cos(7 pi k / 16 K): falls to 0.195 of its start, not to zero."""
+    return base * math.cos(7 * math.pi * step / (16 * steps))
+
+
+def sgd(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """Weight decay on everything but batch-norm."""
+    normalised = {
+        parameter
+        for module in net.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        for parameter in module.parameters(recurse=False)
+    }
+    groups = [
+        {"params": [p for p in net.parameters() if p not in normalised], "weight_decay": weight_decay},
+        {"params": [p for p in net.parameters() if p in normalised], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr

@@ -1,0 +1,37 @@
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import torch
+
+from cotrain import Config, Dataset, from_arrays, recipe_named
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def toy() -> Dataset:
+    """Two classes of 8x8 grey images that a small network separates at once: bright above, or bright below."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 2
+    images = rng.integers(0, 60, (120, 8, 8)).astype(np.uint8)
+    images[labels == 0, :4] += 150
+    images[labels == 1, 4:] += 150
+    return from_arrays(images[:80], labels[:80], test=(images[80:], labels[80:]), classes=("above", "below"), name="toy")
+
+
+@pytest.fixture
+def tiny() -> Config:
+    """A few seconds of training."""
+    return recipe_named("digits").changed(
+        {
+            "data.labels": 8,
+            "optim.steps": 30,
+            "optim.labelled": 8,
+            "optim.unlabelled": 16,
+            "run.log_every": 5,
+            "run.checkpoint_every": 10,
+        }
+    )

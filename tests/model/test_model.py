@@ -1,0 +1,139 @@
+"""Parameter counts to the digit, the cut, and shapes that must be refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from cotrain import UserError
+from cotrain.model import MultiHead, backbone
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def network(name: str, heads: int, classes: int, after: str | None = None, last_width: int | None = None) -> MultiHead:
+    return MultiHead.cut(backbone(name, channels=3, classes=classes, last_width=last_width), heads, after=after)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "classes", "after", "last_width", "expected"),
+    [
+        ("wrn-28-2", 1, 10, None, None, 1_467_610),
+        ("wrn-28-2", 3, 10, "none", None, 4_402_830),
+        ("wrn-28-2", 3, 10, None, None, 3_702_766),
+        ("wrn-28-8", 1, 100, None, None, 23_401_012),
+        ("wrn-28-8", 3, 100, "none", None, 70_203_036),
+        ("wrn-28-8", 3, 100, None, 256, 19_958_524),
+        ("wrn-28-8", 3, 100, None, None, 59_172_604),
+        ("wrn-28-8", 1, 100, None, 256, 10_329_652),
+        ("resnet18", 1, 100, None, None, 11_227_812),
+        ("resnet18", 3, 100, "none", None, 33_683_436),
+        ("resnet18", 3, 100, None, None, 28_117_868),
+        ("resnet18-small", 1, 100, None, None, 11_220_132),
+        ("resnet18-small", 3, 100, None, None, 28_110_188),
+        ("resnet18", 3, 10, None, None, 27_979_358),
+    ],
+)
+def test_parameters_are_the_published_ones(name, heads, classes, after, last_width, expected) -> None:
+    assert parameters(network(name, heads, classes, after, last_width)) == expected
+
+
+def test_parts_of_the_published_networks() -> None:
+    small, wide, residual = network("wrn-28-2", 3, 10), network("wrn-28-8", 3, 100, None, 256), network("resnet18", 3, 100)
+    assert [parameters(part) for part in small.trunk] == [432, 70_112, 279_488]
+    assert [parameters(part) for part in small.heads[0]] == [1_116_032, 256 + 1_290]
+    assert [parameters(part) for part in wide.trunk] == [432, 1_054_496, 4_460_288]
+    assert {parameters(head) for head in wide.heads} == {4_814_436}
+    assert (parameters(residual.trunk), parameters(residual.heads[0])) == (2_782_784, 8_445_028)
+
+
+@pytest.mark.parametrize("heads", range(1, 8))
+def test_each_further_head_adds_its_own_parameters(heads: int) -> None:
+    assert parameters(network("wrn-28-2", heads, 10)) == 350_032 + heads * 1_117_578
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "wrn-16-2", "resnet18", "resnet18-small"])
+@pytest.mark.parametrize(("channels", "height", "width"), [(1, 8, 8), (3, 33, 17), (5, 64, 64)])
+def test_any_channels_and_size_give_one_row_per_image(name: str, channels: int, height: int, width: int) -> None:
+    net = MultiHead.cut(backbone(name, channels=channels, classes=7), 2).eval()
+    logits = net(torch.randn(3, channels, height, width), torch.randn(2, 4, channels, height, width))
+    assert logits.shape == (2, 7, 7)
+
+
+def test_feature_maps_of_resnet18_at_84_pixels() -> None:
+    net = network("resnet18", 1, 100).eval()
+    sizes, x = [], torch.randn(1, 3, 84, 84)
+    for stage in [*net.trunk, net.heads[0][0]]:
+        x = stage(x)
+        sizes.append(x.shape[-1])
+    assert sizes == [21, 21, 11, 6, 3]
+
+
+def test_heads_start_independently_or_as_copies() -> None:
+    stages = backbone("wrn-10-1", channels=3, classes=4)
+    images = torch.randn(5, 3, 16, 16)
+    independent = MultiHead.cut(stages, 3).eval()(images)
+    copied = MultiHead.cut(stages, 3, head_init="copied").eval()(images)
+    assert not torch.allclose(independent[0], independent[1])
+    assert torch.equal(copied[0], copied[1])
+    assert torch.equal(copied[0], copied[2])
+
+
+def test_private_views_go_to_their_own_head_only() -> None:
+    net = network("wrn-10-1", 3, 4).eval()
+    shared, private = torch.randn(2, 3, 16, 16), torch.randn(3, 5, 3, 16, 16)
+    logits = net(shared, private)
+    assert torch.allclose(logits[:, :2], net(shared), atol=1e-5)
+    for head in range(3):
+        assert torch.allclose(logits[head, 2:], net(private[head])[head], atol=1e-5)
+
+
+def test_every_cut_computes_the_same_function_of_its_stages() -> None:
+    stages = backbone("wrn-10-1", channels=3, classes=4)
+    assert stages.cuts == ["none", "stem", "group1", "group2", "group3"]
+    for after in stages.cuts:
+        net = MultiHead.cut(stages, 2, after=after).eval()
+        whole = nn.Sequential(*net.trunk, *net.heads[1]).eval()
+        images = torch.randn(3, 3, 16, 16)
+        assert torch.allclose(net(images)[1], whole(images), atol=1e-5)
+    with pytest.raises(UserError, match="wrn-10-1 cannot be cut after 'layer9'; choose among: none, stem"):
+        MultiHead.cut(stages, 2, after="layer9")
+
+
+def test_a_users_own_module_can_be_cut() -> None:
+    trunk = nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    net = MultiHead(trunk, lambda: nn.Linear(24, 5), heads=4)
+    assert net(torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 9, 9)).shape == (4, 5, 5)
+    with pytest.raises(ValueError, match="at least one head"):
+        MultiHead(trunk, lambda: nn.Linear(24, 5), heads=0)
+
+
+@pytest.mark.parametrize(
+    ("shared", "private", "message"),
+    [
+        ((2, 1, 16, 16), None, r"takes images \(n, 3, height, width\), not \(2, 1, 16, 16\)"),
+        ((3, 16, 16), None, "takes images"),
+        ((2, 3, 16, 16), (2, 4, 3, 16, 16), "private views must be"),
+        ((2, 3, 16, 16), (3, 4, 3, 8, 8), "private views must be"),
+        ((2, 3, 16, 16), (12, 3, 16, 16), "private views must be"),
+    ],
+)
+def test_shapes_the_network_cannot_take_are_refused(shared, private, message) -> None:
+    net = network("wrn-10-1", 3, 4).eval()
+    with pytest.raises(ValueError, match=message):
+        net(torch.randn(shared), None if private is None else torch.randn(private))
+
+
+def test_a_head_that_mixes_up_rows_is_an_error_and_not_wrong_rows() -> None:
+    net = MultiHead(nn.AvgPool2d(8), lambda: nn.Sequential(nn.Flatten(0, 1), nn.Flatten(), nn.LazyLinear(5)), heads=2)
+    with pytest.raises(ValueError, match="one row of logits per image"):
+        net(torch.randn(2, 3, 16, 16))
+
+
+@pytest.mark.parametrize("name", ["wrn-27-2", "wrn-4-1", "wrn-10-0", "vgg", "wrn-28"])
+def test_unknown_backbones_are_one_line_errors(name: str) -> None:
+    with pytest.raises(UserError, match="wrn"):
+        backbone(name, channels=3, classes=10)
+    with pytest.raises(UserError, match="last_width"):
+        backbone("resnet18", channels=3, classes=10, last_width=256)
