@@ -57,19 +57,20 @@ def _digest(tensors: dict[str, Tensor]) -> str:
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """A safetensors file whose header also holds plain facts and a digest of the tensors."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_whole(path, save(tensors, {"facts": json.dumps(facts), "digest": _digest(tensors)}))
+    header = {"cotrain": json.dumps({"digest": _digest(tensors), "facts": facts})}
+    write_whole(path, save(tensors, header))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get("cotrain", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or not a safetensors file ({error})") from error
-    if "facts" not in header or header.get("digest") != _digest(tensors):
+    if header.get("digest") != _digest(tensors):
         raise UserError(f"{path} is damaged: its content does not match its digest")
-    return tensors, json.loads(header["facts"])
+    return tensors, header["facts"]
 
 
 class Checkpoints:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cotrain.config import Config, settings_of
 from cotrain.data import open_data
@@ -80,7 +81,7 @@ def fit_command(
     fitted = fit(
         dataset,
         out=out,
-        config=None if own_settings else _base(recipe, preset) or default_config(dataset),
+        config=None if own_settings else _base(recipe, preset, default_config(dataset)),
         settings={**parse_changes(changes), **{key: value for key, value in short.items() if value is not None}},
         resume=resume,
         baseline=not no_baseline,
@@ -154,33 +155,19 @@ def describe_command(
     """
     if recipe is None:
         table = Table("recipe", "command, cost and expected result", title="Recipes", title_justify="left")
-        for name, function in RECIPES.items():
-            table.add_row(name, " ".join((function.__doc__ or "").split()))
+        for name, known in RECIPES.items():
+            table.add_row(name, known.summary)
         console.print(table)
         return
-    base = _base(recipe, preset)
-    assert base is not None
-    config = base.changed(parse_changes(changes))
-    known_classes, known_channels = DATA_OF_RECIPE[recipe]
-    console.print(network_table(config, classes or known_classes, channels or known_channels))
+    config = _base(recipe, preset, Config()).changed(parse_changes(changes))
+    console.print(network_table(config, classes or RECIPES[recipe].classes, channels or RECIPES[recipe].channels))
     console.print(step_table(config))
     console.print(settings_table(config, f"Settings of {recipe}"))
 
 
-DATA_OF_RECIPE = {
-    "digits": (10, 1),
-    "small32": (10, 3),
-    "cifar10": (10, 3),
-    "svhn": (10, 3),
-    "cifar100": (100, 3),
-    "miniimagenet": (100, 3),
-}
-
-
-def _base(recipe: str | None, preset: str) -> Config | None:
-    if recipe is None:
-        return None
-    return as_released(recipe_named(recipe)) if preset == "code" else recipe_named(recipe)
+def _base(recipe: str | None, preset: str, otherwise: Config) -> Config:
+    base = otherwise if recipe is None else recipe_named(recipe)
+    return as_released(base) if preset == "code" else base
 
 
 def parse_changes(changes: Sequence[str]) -> dict[str, str]:
@@ -217,8 +204,7 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
 def network_table(config: Config, classes: int, channels: int) -> Table:
     net = build_network(config, classes, channels)
     trunk, heads = _parameters(net.trunk), [_parameters(head) for head in net.heads]
-    title = f"{config.model.backbone}, {classes} classes, {channels} channels"
-    table = Table("part", "parameters", title=title, title_justify="left")
+    table = Table(f"{config.model.backbone}, {classes} classes, {channels} channels", "parameters")
     table.columns[1].justify = "right"
     table.add_row("shared trunk", f"{trunk:,}")
     for number, head in enumerate(heads, start=1):
@@ -238,7 +224,7 @@ def step_table(config: Config) -> Table:
         "unlabelled, weak views": views.weak * optim.unlabelled,
         "unlabelled, strong views": views.strong * optim.unlabelled,
     }
-    table = Table("images a step", "number", title="One step", title_justify="left")
+    table = Table("images a step", "number")
     table.columns[1].justify = "right"
     for name, number in rows.items():
         table.add_row(name, f"{number:,}")
@@ -247,10 +233,11 @@ def step_table(config: Config) -> Table:
 
 
 def settings_table(config: Config, title: str) -> Table:
-    table = Table("setting", "value", "choices", "meaning", title=title, title_justify="left")
+    table = Table("setting", "value", "meaning", title=title, title_justify="left")
+    table.columns[0].no_wrap = True
     for key, value, choices, meaning in settings_of(config):
         shown = str(value).lower() if value is None or isinstance(value, bool) else str(value)
-        table.add_row(key, shown, choices, meaning)
+        table.add_row(f"--{key}", shown, Text(f"{meaning} [{choices}]"))
     return table
 
 

@@ -2,17 +2,24 @@
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
 from cotrain.augment import PRESETS, Policy
 from cotrain.methods import METHODS, method_class
 from cotrain.types import Method, Settings, UserError
 
 
+def _none(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+IntOrNone = Annotated[int | None, BeforeValidator(_none)]
+
+
 class DataSettings(Settings):
-    labels: int | None = Field(
+    labels: IntOrNone = Field(
         None, ge=1, description="how many training images keep their label; none: all that have one"
     )
     balance: Literal["equal", "proportional"] = Field(
@@ -23,9 +30,9 @@ class DataSettings(Settings):
 
 class ModelSettings(Settings):
     backbone: str = Field("wrn-28-2", description="wrn-DEPTH-WIDTH, resnet18 or resnet18-small (3x3 stem)")
-    last_width: int | None = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
-    share: str | None = Field(
-        None, description='last stage of the shared trunk, or "none" for separate models; default: where the paper cuts'
+    last_width: IntOrNone = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
+    share: str = Field(
+        "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
     )
     head_init: Literal["independent", "copied"] = Field(
         "independent", description="heads start independently, or as copies of the first (ablation 4)"
@@ -92,7 +99,7 @@ class Config(Settings):
                 section, _, name = key.partition(".")
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
                     raise UserError(_unknown(key, self))
-                values[section][name] = None if isinstance(value, str) and value.lower() == "none" else value
+                values[section][name] = value
         return type(self).parse(values)
 
     @classmethod
@@ -142,7 +149,7 @@ def _unknown(key: str, config: Config) -> str:
     section = key.partition(".")[0]
     in_section = [known for known in keys if known.startswith(f"{section}.")]
     if not in_section:
-        nearest = get_close_matches(key, keys, n=3, cutoff=0.5) + [k for k in keys if k.endswith(f".{key}")]
+        nearest = get_close_matches(key, keys, n=3, cutoff=0.7) + [k for k in keys if k.endswith(f".{key}")]
         hint = f"did you mean {' or '.join(dict.fromkeys(nearest))}? " if nearest else ""
         return f"unknown setting {key}; {hint}the sections are: {', '.join(type(config).model_fields)}"
     nearest = get_close_matches(key, in_section, n=1, cutoff=0.5)

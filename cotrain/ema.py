@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Average:
@@ -20,6 +20,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, net: nn.Module, step: int) -> None:
-        weights, followed = list(self.net.parameters()), list(net.parameters())
+        weights: list[Tensor] = list(self.net.parameters())
+        followed: list[Tensor] = list(net.parameters())
         torch._foreach_lerp_(weights, followed, 1 - self.decay_at(step))
         torch._foreach_copy_(list(self.net.buffers()), list(net.buffers()))

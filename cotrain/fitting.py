@@ -20,13 +20,12 @@ from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, open_data
 from cotrain.evaluate import score
 from cotrain.interrupt import Interrupted
-from cotrain.log import pick_device
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
 from cotrain.recipes import recipe_named
 from cotrain.run import Run, free_folder
-from cotrain.train import train
+from cotrain.train import check_trainable, pick_device, train
 from cotrain.types import UserError
 
 
@@ -105,7 +104,9 @@ def default_config(dataset: Dataset) -> Config:
 def _start(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:
     config = (config or default_config(dataset)).changed(settings or {})
     folder = Path(out) if out is not None else free_folder(Path("runs"), Path(dataset.name).stem)
-    return Run.create(folder, config, _split(config, dataset))
+    split = _split(config, dataset)
+    check_trainable(config, dataset)
+    return Run.create(folder, config, split)
 
 
 def _resume(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
@@ -29,7 +28,7 @@ class Window:
 
     def read(self) -> dict[str, float]:
         means = {name: total.item() / self.count for name, total in self.total.items()}
-        self.__init__()  # type: ignore[misc]
+        self.total, self.count = {}, 0
         return means
 
 
@@ -46,7 +45,10 @@ class Log:
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.file.close()
 
 
@@ -100,9 +102,3 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def pick_device(name: str) -> torch.device:
-    if name != "auto":
-        return torch.device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -115,7 +115,7 @@ def load(run: str | Path) -> Model:
     config = Config.parse(facts["config"])
     net = build_network(config, len(facts["classes"]), facts["channels"])
     net.load_state_dict(tensors)
-    net = net.to(memory_format=torch.channels_last).eval().requires_grad_(False)
+    net = net.channels_last().eval().requires_grad_(False)
     height, width = facts["size"]
     return Model(
         net,

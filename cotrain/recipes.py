@@ -4,6 +4,7 @@ A recipe's docstring gives the command, its cost, and the result to expect.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cotrain.augment import PRESETS
 from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RunSettings
@@ -14,6 +15,31 @@ PAPER = PRESETS["paper"]
 NO_FLIP = PAPER.model_copy(update={"flip": False})
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A config, and the images it is meant for."""
+
+    build: Callable[[], Config]
+    classes: int
+    channels: int
+
+    @property
+    def summary(self) -> str:
+        return " ".join((self.build.__doc__ or "").split())
+
+
+RECIPES: dict[str, Recipe] = {}
+
+
+def recipe(classes: int, channels: int = 3) -> Callable[[Callable[[], Config]], Callable[[], Config]]:
+    def register(build: Callable[[], Config]) -> Callable[[], Config]:
+        RECIPES[build.__name__] = Recipe(build, classes, channels)
+        return build
+
+    return register
+
+
+@recipe(classes=10, channels=1)
 def digits() -> Config:
     """cotrain fit digits"""
     return Config(
@@ -26,6 +52,7 @@ def digits() -> Config:
     )
 
 
+@recipe(classes=10)
 def small32() -> Config:
     """cotrain fit DATA.npz --recipe small32"""
     return Config(
@@ -37,6 +64,7 @@ def small32() -> Config:
     )
 
 
+@recipe(classes=10)
 def cifar10() -> Config:
     """cotrain fit cifar10.npz --recipe cifar10 --labels 4000
 
@@ -46,6 +74,7 @@ def cifar10() -> Config:
     return Config(data=DataSettings(labels=4000))
 
 
+@recipe(classes=10)
 def svhn() -> Config:
     """cotrain fit svhn.npz --recipe svhn --labels 1000
 
@@ -55,6 +84,7 @@ def svhn() -> Config:
     return Config(data=DataSettings(labels=1000), augment=NO_FLIP)
 
 
+@recipe(classes=100)
 def cifar100() -> Config:
     """cotrain fit cifar100.npz --recipe cifar100 --labels 10000
 
@@ -67,6 +97,7 @@ def cifar100() -> Config:
     )
 
 
+@recipe(classes=100)
 def miniimagenet() -> Config:
     """cotrain fit miniimagenet.npz --recipe miniimagenet --labels 4000
 
@@ -80,15 +111,10 @@ def miniimagenet() -> Config:
     )
 
 
-RECIPES: dict[str, Callable[[], Config]] = {
-    recipe.__name__: recipe for recipe in (digits, small32, cifar10, svhn, cifar100, miniimagenet)
-}
-
-
 def recipe_named(name: str) -> Config:
     if name not in RECIPES:
         raise UserError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
-    return RECIPES[name]()
+    return RECIPES[name].build()
 
 
 def as_released(config: Config) -> Config:
@@ -101,6 +127,7 @@ def as_released(config: Config) -> Config:
             "method.normaliser": "batch",
             "method.reduction": "sum",
             "method.weak_pass": "joint",
+            "optim.lr": 0.03,
             "run.ensemble": "logits",
         }
     )

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from cotrain.augment import draw_weak
 from cotrain.checkpoint import momentum_of, prefixed, restore_momentum, unprefixed, write_tensors
 from cotrain.config import Config
 from cotrain.data import Dataset, Source, Split
@@ -34,6 +35,16 @@ class State:
     seconds: float = 0.0
 
 
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"run.device={name!r} cannot be used here ({reason}); try cpu or auto") from error
+
+
 def build_network(config: Config, classes: int, channels: int) -> MultiHead:
     """The configured network, initialised from the run's seed."""
     with torch.random.fork_rng():
@@ -50,7 +61,7 @@ def build_network(config: Config, classes: int, channels: int) -> MultiHead:
 
 def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:
     net = build_network(config, len(dataset.classes), dataset.shape[-1])
-    net = net.to(device, memory_format=torch.channels_last).train()
+    net = net.to(device).channels_last().train()
     optimizer = sgd(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
     labelled = torch.tensor(split.labelled)
     pool = Pool(
@@ -58,6 +69,14 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
     )
     memory = {name: tensor.to(device) for name, tensor in config.method.init(pool).items()}
     return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, memory)
+
+
+def check_trainable(config: Config, dataset: Dataset) -> None:
+    """Fail before anything is written where training could not begin: device, network or views."""
+    height, width, channels = dataset.shape
+    pick_device(config.run.device)
+    build_network(config, len(dataset.classes), channels)
+    draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
 
 
 def train(run: Run, dataset: Dataset, device: torch.device, console: Console, title: str) -> State:
@@ -75,8 +94,12 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
         seed=config.run.seed,
         device=device,
     )
-    log, window, earlier, began = Log(run.log_path, state.step), Window(), state.seconds, time.monotonic()
-    with StepProgress(console, title, state.step, optim.steps) as progress, stop_requests() as stop:
+    window, earlier, began = Window(), state.seconds, time.monotonic()
+    with (
+        Log(run.log_path, state.step) as log,
+        StepProgress(console, title, state.step, optim.steps) as progress,
+        stop_requests() as stop,
+    ):
         while state.step < optim.steps:
             step = state.step
             batch = source.batch(step)
@@ -109,7 +132,6 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
                 save(state, run)
             if stop.asked and state.step < optim.steps:
                 raise Interrupted(f"stopped at step {state.step} of {optim.steps}; everything is saved")
-    log.close()
     write_model(state, run, dataset, source)
     return state
 

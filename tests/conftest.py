@@ -19,7 +19,9 @@ def toy() -> Dataset:
     images = rng.integers(0, 60, (120, 8, 8)).astype(np.uint8)
     images[labels == 0, :4] += 150
     images[labels == 1, 4:] += 150
-    return from_arrays(images[:80], labels[:80], test=(images[80:], labels[80:]), classes=("above", "below"), name="toy")
+    return from_arrays(
+        images[:80], labels[:80], test=(images[80:], labels[80:]), classes=("above", "below"), name="toy"
+    )
 
 
 @pytest.fixture

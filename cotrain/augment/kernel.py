@@ -1,7 +1,7 @@
 """Views on the CPU: one compiled loop over the images of a batch, equal to Pillow in every bit.
 
 A picture is a (H, W, C) array of levels 0..255. Beside it goes `shown`, (H, W, 1): zero where the view has nothing
-to show, so that mid-grey is painted there at the end. Nothing is allocated per image.
+to show and mid-grey is painted at the end. Rows and columns to read are given as indices, -1 for zero padding.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +29,7 @@ from cotrain.augment.policy import (
 )
 
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+inlined = numba.njit(inline="always", error_model="numpy")
 
 
 def render(
@@ -37,10 +38,11 @@ def render(
     """The views of images[rows], written through `table` (C, 257): one entry for each level, the last for mid-grey."""
     out = np.empty((len(rows), *images.shape[1:]), table.dtype)
     style = (policy.pad == "reflect", policy.order == "ops_first", policy.fill == "grey", policy.cutout == "fixed")
+    levels = np.stack([np.tile(t, (images.shape[3], 1)) for t in (np.arange(256, dtype=np.uint8), TRUNCATED)])
 
     def render_part(part: slice) -> None:
-        decisions = tuple(getattr(draw[part], field.name) for field in fields(Draw))
-        _render(images, rows[part], decisions, style, cutout, table, out[part])
+        decisions = tuple(np.ascontiguousarray(getattr(draw, field.name)[part]) for field in fields(Draw))
+        _render(images, rows[part], decisions, style, levels, cutout, table, out[part])
 
     if threads == 1:
         render_part(slice(0, len(rows)))
@@ -52,147 +54,197 @@ def render(
 
 
 @compiled
-def _render(images: Any, rows: Any, draw: Any, style: Any, cutout: Any, table: Any, out: Any) -> None:
-    """Write view i of images[rows[i]] to out[i].
-
-    `table` (C, 257) is what to write for each level, and last for mid-grey.
-    """
+def _render(images: Any, rows: Any, draw: Any, style: Any, levels: Any, cutout: Any, table: Any, out: Any) -> None:
     flip, shift, truncate, ops, magnitudes, affines, boxes = draw
     reflect, crop_last, grey_fill, grey_box = style
     _, height, width, channels = images.shape
-    picture = np.empty((height, width, channels), np.uint8)
-    spare = np.empty((height, width, channels), np.uint8)
-    shown = np.empty((height, width, 1), np.uint8)
-    spare_shown = np.empty((height, width, 1), np.uint8)
-    all_rows, all_columns = np.arange(height), np.arange(width)
-    crop_rows, crop_columns = np.empty(height, np.int64), np.empty(width, np.int64)
-    counts = np.empty((channels, 256), np.int64)
-    levels = np.empty((channels, 256), np.uint8)
-    masked = grey_fill or grey_box
+    pictures = np.empty((2, height, width, channels), np.uint8)
+    masks = np.empty((3, height, width, 1), np.uint8)
+    whole = np.arange(height), np.arange(width), np.array([0, height, 0, width])
+    crop = np.arange(height), np.arange(width), np.array([0, height, 0, width])
     for i in range(len(rows)):
-        source = images[rows[i]]
-        find_crop(shift[i, 0], False, reflect, crop_rows)
-        find_crop(shift[i, 1], flip[i], reflect, crop_columns)
+        source, target = images[rows[i]], out[i]
+        find_crop(shift[i], flip[i], reflect, crop)
         if ops.shape[1] == 0 and boxes[i, 2] == 0 and not truncate[i]:
-            write(source, crop_rows, crop_columns, table, out[i])
+            gather(source, crop, table, target)
             continue
-        if crop_last:
-            read(source, all_rows, all_columns, picture)
-        else:
-            read(source, crop_rows, crop_columns, picture)
-        shown[:] = 1
-        if truncate[i]:
-            for c in range(channels):
-                levels[c] = TRUNCATED
-            look_up(levels, picture)
-        for k in range(ops.shape[1]):
-            op = ops[i, k]
-            magnitude = magnitudes[i, k]
-            if op in GEOMETRIC:
-                transform(affines[i, k], picture, spare)
-                picture, spare = spare, picture
-                if grey_fill:
-                    transform(affines[i, k], shown, spare_shown)
-                    shown, spare_shown = spare_shown, shown
-            elif op == SHARPNESS:
-                sharpen(np.float32(magnitude), picture, spare)
-                picture, spare = spare, picture
-            elif op == BRIGHTNESS:
-                blend_with_level(0, np.float32(magnitude), picture)
-            elif op == CONTRAST:
-                blend_with_level(mean_luma(picture), np.float32(magnitude), picture)
-            elif op == COLOR:
-                blend_with_luma(np.float32(magnitude), picture)
-            elif op == POSTERIZE:
-                posterize(int(magnitude), picture)
-            elif op == SOLARIZE:
-                solarize(int(np.ceil(magnitude)), picture)
-            elif op == AUTO_CONTRAST:
-                autocontrast_levels(picture, levels)
-                look_up(levels, picture)
-            elif op == EQUALIZE:
-                equalize_levels(picture, counts, levels)
-                look_up(levels, picture)
-            if op in OPAQUE:
-                shown[:] = 1
-        left, top, right, bottom = boxes[i]
-        if grey_box:
-            shown[top:bottom, left:right] = 0
-        else:
-            shown[top:bottom, left:right] = 1
-            for c in range(channels):
-                picture[top:bottom, left:right, c] = cutout[c]
-        if crop_last:
-            write(picture, crop_rows, crop_columns, table, out[i])
-            if masked:
-                write_grey(shown, crop_rows, crop_columns, table, out[i])
-        else:
-            write(picture, all_rows, all_columns, table, out[i])
-            if masked:
-                write_grey(shown, all_rows, all_columns, table, out[i])
+        gather(source, whole if crop_last else crop, levels[int(truncate[i])], pictures[0])
+        picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
+        cut_out(boxes[i], grey_box, cutout, picture, hidden)
+        gather(picture, crop if crop_last else whole, table, target)
+        if grey_fill or grey_box:
+            gather(hidden, crop if crop_last else whole, levels[0], masks[2])
+            paint_grey(masks[2], table, target)
 
 
 @compiled
-def find_crop(shift: int, flip: bool, reflect: bool, found: Any) -> None:
-    side = len(found)
-    for j in range(side):
-        at = j + shift
-        if reflect:
-            if at < 0:
-                at = -at
-            elif at >= side:
-                at = 2 * (side - 1) - at
-        if at < 0 or at >= side:
-            found[j] = -1
-        elif flip:
-            found[j] = side - 1 - at
+def operate(ops: Any, magnitudes: Any, affines: Any, grey_fill: bool, pictures: Any, masks: Any, whole: Any) -> Any:
+    """Apply the operations to the first picture; the result is one of the two, with what of it is hidden."""
+    picture, spare = pictures[0], pictures[1]
+    hidden, spare_hidden = masks[0], masks[1]
+    fill(hidden, 0)
+    for k in range(len(ops)):
+        if ops[k] in GEOMETRIC:
+            transform(affines[k], picture, 0, spare)
+            picture, spare = spare, picture
+            if grey_fill:
+                transform(affines[k], hidden, 1, spare_hidden)
+                hidden, spare_hidden = spare_hidden, hidden
         else:
-            found[j] = at
+            change_levels(ops[k], magnitudes[k], picture, spare, whole)
+            if ops[k] in OPAQUE:
+                fill(hidden, 0)
+    return picture, hidden
 
 
 @compiled
-def read(source: Any, rows: Any, columns: Any, picture: Any) -> None:
-    height, width, channels = source.shape
+def find_crop(shift: Any, flip: bool, reflect: bool, window: Any) -> None:
+    """Set the window's rows and columns, mirrored at the borders, and which of them are not zero padding."""
+    rows, columns, inside = window
+    height, width = len(rows), len(columns)
+    for y in range(height):
+        row = abs(y + shift[0])
+        rows[y] = min(row, 2 * (height - 1) - row)
+    for x in range(width):
+        column = abs(x + shift[1])
+        column = min(column, 2 * (width - 1) - column)
+        columns[x] = width - 1 - column if flip else column
+    if not reflect:
+        inside[0], inside[1] = max(0, -shift[0]), min(height, height - shift[0])
+        inside[2], inside[3] = max(0, -shift[1]), min(width, width - shift[1])
+
+
+@compiled
+def gather(source: Any, window: Any, table: Any, target: Any) -> None:
+    """Target shows the window of source, each channel's levels through that channel's table."""
+    rows, columns, inside = window
+    height, width, channels = target.shape
+    for y in range(height):
+        if channels == 3:  # a constant, so that the compiler unrolls the loop over channels
+            gather_row(source[rows[y]], columns, table, target[y], 3)
+        else:
+            gather_row(source[rows[y]], columns, table, target[y], channels)
+    if inside[1] - inside[0] < height or inside[3] - inside[2] < width:
+        for y in range(height):
+            for x in range(width):
+                if not (inside[0] <= y < inside[1] and inside[2] <= x < inside[3]):
+                    for c in range(channels):
+                        target[y, x, c] = table[c, 0]
+
+
+@inlined
+def gather_row(source: Any, columns: Any, table: Any, target: Any, channels: int) -> None:
+    for x in range(len(columns)):
+        column = columns[x]
+        for c in range(channels):
+            target[x, c] = table[c, source[column, c]]
+
+
+@compiled
+def paint_grey(hidden: Any, table: Any, target: Any) -> None:
+    height, width, channels = target.shape
     for y in range(height):
         for x in range(width):
-            if rows[y] < 0 or columns[x] < 0:
+            if hidden[y, x, 0]:
                 for c in range(channels):
-                    picture[y, x, c] = 0
-            else:
-                for c in range(channels):
-                    picture[y, x, c] = source[rows[y], columns[x], c]
+                    target[y, x, c] = table[c, 256]
 
 
 @compiled
-def write(picture: Any, rows: Any, columns: Any, table: Any, out: Any) -> None:
+def cut_out(box: Any, grey_box: bool, cutout: Any, picture: Any, hidden: Any) -> None:
+    left, top, right, bottom = box
+    for y in range(top, bottom):
+        for x in range(left, right):
+            hidden[y, x, 0] = grey_box
+            for c in range(len(cutout)):
+                picture[y, x, c] = cutout[c]
+
+
+@compiled
+def fill(picture: Any, level: int) -> None:
+    flat = picture.reshape(-1)
+    for i in range(flat.size):
+        flat[i] = level
+
+
+@compiled
+def transform(affine: Any, picture: Any, outside: int, target: Any) -> None:
+    a, _, _, d, _, _ = affine
+    if a == 65536 and d == 0:
+        slide_rows(affine, picture, outside, target)
+    elif picture.shape[2] == 3:
+        turn(affine, picture, outside, target, 3)
+    else:
+        turn(affine, picture, outside, target, picture.shape[2])
+
+
+@compiled
+def slide_rows(affine: Any, picture: Any, outside: int, target: Any) -> None:
+    """The affine map when every row only moves as a whole: translation and ShearX."""
     height, width, channels = picture.shape
+    _, b, c, _, e, f = affine
+    fill(target, outside)
+    for y in range(height):
+        row, shift = (e * y + f) >> 16, (b * y + c) >> 16
+        first, end = max(0, -shift), min(width, width - shift)
+        if 0 <= row < height and first < end:
+            source = picture[row, first + shift : end + shift].reshape(-1)
+            shown = target[y, first:end].reshape(-1)
+            for i in range(shown.size):
+                shown[i] = source[i]
+
+
+@inlined
+def turn(affine: Any, picture: Any, outside: int, target: Any, channels: int) -> None:
+    height, width, _ = picture.shape
+    a, b, c, d, e, f = affine
     for y in range(height):
         for x in range(width):
-            if rows[y] < 0 or columns[x] < 0:
-                for c in range(channels):
-                    out[y, x, c] = table[c, 0]
+            column = (a * x + b * y + c) >> 16
+            row = (d * x + e * y + f) >> 16
+            if 0 <= column < width and 0 <= row < height:
+                for channel in range(channels):
+                    target[y, x, channel] = picture[row, column, channel]
             else:
-                for c in range(channels):
-                    out[y, x, c] = table[c, picture[rows[y], columns[x], c]]
+                for channel in range(channels):
+                    target[y, x, channel] = outside
 
 
 @compiled
-def write_grey(shown: Any, rows: Any, columns: Any, table: Any, out: Any) -> None:
-    height, width, channels = out.shape
-    for y in range(height):
-        for x in range(width):
-            if rows[y] >= 0 and columns[x] >= 0 and shown[rows[y], columns[x], 0] == 0:
-                for c in range(channels):
-                    out[y, x, c] = table[c, 256]
+def change_levels(op: int, magnitude: float, picture: Any, spare: Any, whole: Any) -> None:
+    if op == BRIGHTNESS:
+        fill(spare, 0)
+        blend(spare, picture, np.float32(magnitude))
+    elif op == COLOR:
+        fill_with_luma(picture, spare)
+        blend(spare, picture, np.float32(magnitude))
+    elif op == CONTRAST:
+        fill(spare, mean_luma(picture))
+        blend(spare, picture, np.float32(magnitude))
+    elif op == SHARPNESS:
+        smooth(picture, spare)
+        blend(spare, picture, np.float32(magnitude))
+    elif op == POSTERIZE:
+        posterize(int(magnitude), picture)
+    elif op == SOLARIZE:
+        solarize(int(np.ceil(magnitude)), picture)
+    elif op == AUTO_CONTRAST or op == EQUALIZE:
+        levels = np.empty((picture.shape[2], 256), np.uint8)
+        if op == AUTO_CONTRAST:
+            find_autocontrast(picture, levels)
+        else:
+            find_equalize(picture, levels)
+        gather(picture, whole, levels, picture)
 
 
 @compiled
-def look_up(levels: Any, picture: Any) -> None:
-    height, width, channels = picture.shape
-    for y in range(height):
-        for x in range(width):
-            for c in range(channels):
-                picture[y, x, c] = levels[c, picture[y, x, c]]
+def blend(degenerate: Any, picture: Any, factor: float) -> None:
+    """Pillow's blend, in float32 and truncated, of picture with its degenerate form."""
+    base, level = degenerate.reshape(-1), picture.reshape(-1)
+    for i in range(level.size):
+        start = np.float32(base[i])
+        mixed = start + factor * (np.float32(level[i]) - start)
+        level[i] = np.uint8(np.int32(min(max(mixed, np.float32(0)), np.float32(255))))
 
 
 @compiled
@@ -207,22 +259,8 @@ def posterize(bits: int, picture: Any) -> None:
 def solarize(threshold: int, picture: Any) -> None:
     flat = picture.reshape(-1)
     for i in range(flat.size):
-        if flat[i] >= threshold:
-            flat[i] = 255 - flat[i]
-
-
-@compiled
-def blend(degenerate: int, level: int, factor: float) -> int:
-    base = np.float32(degenerate)
-    mixed = base + factor * (np.float32(level) - base)
-    return np.uint8(np.int32(min(max(mixed, np.float32(0)), np.float32(255))))
-
-
-@compiled
-def blend_with_level(level: int, factor: float, picture: Any) -> None:
-    flat = picture.reshape(-1)
-    for i in range(flat.size):
-        flat[i] = blend(level, flat[i], factor)
+        level = flat[i]
+        flat[i] = level if level < threshold else 255 - level
 
 
 @compiled
@@ -249,86 +287,80 @@ def mean_luma(picture: Any) -> int:
 
 
 @compiled
-def blend_with_luma(factor: float, picture: Any) -> None:
+def fill_with_luma(picture: Any, target: Any) -> None:
     height, width, channels = picture.shape
     for y in range(height):
         for x in range(width):
             grey = luma(picture, y, x)
             for c in range(channels):
-                picture[y, x, c] = blend(grey, picture[y, x, c], factor)
+                target[y, x, c] = grey
 
 
 @compiled
-def autocontrast_levels(picture: Any, levels: Any) -> None:
+def find_autocontrast(picture: Any, levels: Any) -> None:
+    """Stretch each channel's range to 0..255."""
     height, width, channels = picture.shape
-    for c in range(channels):
-        low, high = 255, 0
-        for y in range(height):
-            for x in range(width):
-                level = picture[y, x, c]
-                low = min(low, level)
-                high = max(high, level)
-        if high <= low:
-            for i in range(256):
-                levels[c, i] = i
-        else:
-            scale = 255.0 / (high - low)
-            offset = -low * scale
-            for i in range(256):
-                levels[c, i] = int(min(max(i * scale + offset, 0.0), 255.0))
-
-
-@compiled
-def equalize_levels(picture: Any, counts: Any, levels: Any) -> None:
-    height, width, channels = picture.shape
-    counts[:] = 0
+    lines = picture.reshape((height, width * channels))
+    low, high = np.full(width * channels, 255, np.uint8), np.zeros(width * channels, np.uint8)
     for y in range(height):
-        for x in range(width):
-            for c in range(channels):
-                counts[c, picture[y, x, c]] += 1
+        for i in range(width * channels):
+            low[i] = min(low[i], lines[y, i])
+            high[i] = max(high[i], lines[y, i])
+    for i in range(channels, width * channels):
+        low[i % channels] = min(low[i % channels], low[i])
+        high[i % channels] = max(high[i % channels], high[i])
+    for c in range(channels):
+        lowest, highest = np.int64(low[c]), np.int64(high[c])
+        scale = 255.0 / (highest - lowest)
+        offset = -lowest * scale
+        for i in range(256):
+            levels[c, i] = i if highest == lowest else int(min(max(i * scale + offset, 0.0), 255.0))
+
+
+@compiled
+def find_equalize(picture: Any, levels: Any) -> None:
+    """Spread each channel's levels so that all of 0..255 are used about equally often."""
+    channels = picture.shape[2]
+    counts = np.zeros((channels, 256), np.int32)
+    if channels == 3:
+        _count(picture, counts, 3)
+    else:
+        _count(picture, counts, channels)
     for c in range(channels):
         highest = 255
         while counts[c, highest] == 0:
             highest -= 1
-        step = (height * width - counts[c, highest]) // 255
+        step = (picture.shape[0] * picture.shape[1] - counts[c, highest]) // 255
         below = step // 2
         for i in range(256):
-            if step == 0:
-                levels[c, i] = i
-            else:
-                levels[c, i] = min(255, below // step)
-                below += counts[c, i]
+            levels[c, i] = i if step == 0 else min(255, int(below / step))
+            below += counts[c, i]
+
+
+@inlined
+def _count(picture: Any, counts: Any, channels: int) -> None:
+    for y in range(picture.shape[0]):
+        for x in range(picture.shape[1]):
+            for c in range(channels):
+                counts[c, picture[y, x, c]] += 1
 
 
 @compiled
-def sharpen(factor: float, picture: Any, target: Any) -> None:
+def smooth(picture: Any, target: Any) -> None:
+    """3x3 smoothing, centre 5 and the others 1 of 13; the border stays as it is."""
     height, width, channels = picture.shape
-    target[:] = picture
+    line = width * channels
+    source, result = picture.reshape((height, line)), target.reshape((height, line))
+    for y in range(height):
+        for i in range(line):
+            result[y, i] = source[y, i]
     if height < 3 or width < 3:
         return
+    three = np.empty(line, np.uint16)
+    left, middle, right = three[: -2 * channels], three[channels:-channels], three[2 * channels :]
     for y in range(1, height - 1):
-        above = picture[y - 1].reshape(-1)
-        here = picture[y].reshape(-1)
-        under = picture[y + 1].reshape(-1)
-        result = target[y].reshape(-1)
-        for i in range(channels, (width - 1) * channels):
-            left = above[i - channels] + here[i - channels] + under[i - channels]
-            right = above[i + channels] + here[i + channels] + under[i + channels]
-            total = left + right + above[i] + 5 * here[i] + under[i]
-            result[i] = blend((total + 6) // 13, here[i], factor)
-
-
-@compiled
-def transform(affine: Any, picture: Any, target: Any) -> None:
-    height, width, channels = picture.shape
-    a, b, c, d, e, f = affine
-    for y in range(height):
-        for x in range(width):
-            column = (a * x + b * y + c) >> 16
-            row = (d * x + e * y + f) >> 16
-            if 0 <= column < width and 0 <= row < height:
-                for channel in range(channels):
-                    target[y, x, channel] = picture[row, column, channel]
-            else:
-                for channel in range(channels):
-                    target[y, x, channel] = 0
+        for i in range(line):
+            three[i] = source[y - 1, i] + source[y, i] + source[y + 1, i]
+        centre, inner = source[y, channels:], result[y, channels:]
+        for i in range(line - 2 * channels):
+            inner[i] = (left[i] + middle[i] + right[i] + 4 * centre[i] + 6) // 13

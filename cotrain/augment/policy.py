@@ -224,18 +224,23 @@ def _fixmatch_magnitudes(
 
 
 def _random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The paper's Cutout: shifted into the image at the left and top, cut off at the right and bottom."""
     side = 0.5 * rng.random((n, 1)) * width
+    centre = rng.random((n, 2)) * [width, height]
+    return shifted_boxes(side, centre, height, width)
+
+
+def shifted_boxes(
+    side: NDArray[np.float64], centre: NDArray[np.float64], height: int, width: int
+) -> NDArray[np.int64]:
+    """The paper's Cutout: shifted into the image at the left and top, cut off at the right and bottom."""
     size = np.array([width, height])
-    centre = rng.random((n, 2)) * size
     first = np.maximum(0, centre - side / 2).astype(np.int64)
-    last = np.minimum(size, first + side).astype(np.int64)  # included, as by Pillow's rectangle
-    boxes = np.concatenate([first, np.minimum(last + 1, size)], axis=1)
-    return np.where(side > 0, boxes, 0)
+    last = np.minimum(size, first + side).astype(np.int64)  # included, as in Pillow's rectangle
+    return np.where(side > 0, np.hstack([first, np.minimum(last + 1, size)]), 0)
 
 
 def _fixed_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """FixMatch's Cutout: half of each side long, cut off at all four borders."""
     size = np.array([width, height])
     centre = rng.integers(size, size=(n, 2))
-    return np.concatenate([np.maximum(0, centre - size // 4), np.minimum(size, centre + size // 4)], axis=1)
+    return np.hstack([np.maximum(0, centre - size // 4), np.minimum(size, centre + size // 4)])

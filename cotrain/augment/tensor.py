@@ -176,7 +176,7 @@ def _solarize(picture: Tensor, magnitudes: NDArray) -> Tensor:
 
 def _autocontrast(picture: Tensor, _: NDArray) -> Tensor:
     low, high = picture.amin((1, 2))[..., None].double(), picture.amax((1, 2))[..., None].double()
-    scale = 255.0 / (high - low)
+    scale = torch.full_like(low, 255) / (high - low)  # a scalar over a tensor would be rounded twice
     level = torch.arange(256, device=picture.device)
     stretched = (level * scale + -low * scale).clamp(0, 255)
     return _look_up(torch.where(high > low, stretched, level).to(torch.uint8), picture)

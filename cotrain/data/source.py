@@ -39,17 +39,17 @@ class Source:
         rng = np.random.default_rng((self.seed, step))
         rows = rng.choice(self.labelled_rows, self.labelled)
         index = rng.choice(self.unlabelled_rows, self.unlabelled)
-        size = self.images.shape[1:3]
+        height, width = self.images.shape[1:3]
         weak = self.views.weak * len(index)
         strong = self.views.strong * len(index)
-        x = self.render(rows, draw_weak(self.policy, len(rows), *size, rng))
-        weak_draw = draw_weak(self.policy, weak, *size, rng) if self.views.weak_augment else draw_plain(weak)
+        x = self.render(rows, draw_weak(self.policy, len(rows), height, width, rng))
+        weak_draw = draw_weak(self.policy, weak, height, width, rng) if self.views.weak_augment else draw_plain(weak)
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
             row=torch.from_numpy(rows).to(self.device),
             weak=self._of_each(index, self.views.weak, weak_draw),
-            strong=self._of_each(index, self.views.strong, draw_strong(self.policy, strong, *size, rng)),
+            strong=self._of_each(index, self.views.strong, draw_strong(self.policy, strong, height, width, rng)),
             index=torch.from_numpy(index).to(self.device),
         )
 

@@ -75,7 +75,7 @@ def _draw(dataset: Dataset, known: NDArray[np.int64], labels: int, balance: str,
     known = rng.permutation(known)
     of_class = dataset.labels.numpy()[known]
     available = np.bincount(of_class, minlength=classes)
-    wanted = _shares(labels, np.ones(classes) if balance == "equal" else available, rng)
+    wanted = _shares(labels, np.ones(classes) if balance == "equal" else available.astype(np.float64), rng)
     for index in np.flatnonzero(wanted > available):
         raise UserError(
             f"{dataset.name}: {wanted[index]} labels of class {dataset.classes[index]} are wanted but it has only "

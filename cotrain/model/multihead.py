@@ -41,14 +41,14 @@ class MultiHead(nn.Module):
         backbone: Backbone,
         heads: int,
         *,
-        after: str | None = None,
+        after: str = "paper",
         head_init: Literal["independent", "copied"] = "independent",
     ) -> Self:
         """Cut a backbone after the named stage: that stage and all before it are shared, the rest is one head.
 
-        "none" shares nothing and gives separate models. By default the cut is where the paper makes it.
+        "paper" is where the paper cuts; "none" shares nothing and gives separate models.
         """
-        after = after or backbone.cut
+        after = backbone.cut if after == "paper" else after
         if after not in backbone.cuts:
             raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose among: {', '.join(backbone.cuts)}")
         shared = backbone.cuts.index(after)
@@ -59,8 +59,12 @@ class MultiHead(nn.Module):
 
         return cls(trunk, build_head, heads, head_init=head_init, channels=backbone.channels)
 
+    def channels_last(self) -> Self:
+        """The memory layout in which convolutions are fastest."""
+        return self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
     def forward(self, shared: Tensor, private: Tensor | None = None) -> Tensor:
-        """Logits (H, n + U, C): `shared` (n, c, h, w) to every head, view m of `private` (H, U, c, h, w) to head m only."""
+        """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m."""
         self._check(shared, private)
         if private is None:
             features = self.trunk(shared)

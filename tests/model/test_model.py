@@ -12,27 +12,27 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def network(name: str, heads: int, classes: int, after: str | None = None, last_width: int | None = None) -> MultiHead:
+def network(name: str, heads: int, classes: int, after: str = "paper", last_width: int | None = None) -> MultiHead:
     return MultiHead.cut(backbone(name, channels=3, classes=classes, last_width=last_width), heads, after=after)
 
 
 @pytest.mark.parametrize(
     ("name", "heads", "classes", "after", "last_width", "expected"),
     [
-        ("wrn-28-2", 1, 10, None, None, 1_467_610),
+        ("wrn-28-2", 1, 10, "paper", None, 1_467_610),
         ("wrn-28-2", 3, 10, "none", None, 4_402_830),
-        ("wrn-28-2", 3, 10, None, None, 3_702_766),
-        ("wrn-28-8", 1, 100, None, None, 23_401_012),
+        ("wrn-28-2", 3, 10, "paper", None, 3_702_766),
+        ("wrn-28-8", 1, 100, "paper", None, 23_401_012),
         ("wrn-28-8", 3, 100, "none", None, 70_203_036),
-        ("wrn-28-8", 3, 100, None, 256, 19_958_524),
-        ("wrn-28-8", 3, 100, None, None, 59_172_604),
-        ("wrn-28-8", 1, 100, None, 256, 10_329_652),
-        ("resnet18", 1, 100, None, None, 11_227_812),
+        ("wrn-28-8", 3, 100, "paper", 256, 19_958_524),
+        ("wrn-28-8", 3, 100, "paper", None, 59_172_604),
+        ("wrn-28-8", 1, 100, "paper", 256, 10_329_652),
+        ("resnet18", 1, 100, "paper", None, 11_227_812),
         ("resnet18", 3, 100, "none", None, 33_683_436),
-        ("resnet18", 3, 100, None, None, 28_117_868),
-        ("resnet18-small", 1, 100, None, None, 11_220_132),
-        ("resnet18-small", 3, 100, None, None, 28_110_188),
-        ("resnet18", 3, 10, None, None, 27_979_358),
+        ("resnet18", 3, 100, "paper", None, 28_117_868),
+        ("resnet18-small", 1, 100, "paper", None, 11_220_132),
+        ("resnet18-small", 3, 100, "paper", None, 28_110_188),
+        ("resnet18", 3, 10, "paper", None, 27_979_358),
     ],
 )
 def test_parameters_are_the_published_ones(name, heads, classes, after, last_width, expected) -> None:
@@ -40,7 +40,11 @@ def test_parameters_are_the_published_ones(name, heads, classes, after, last_wid
 
 
 def test_parts_of_the_published_networks() -> None:
-    small, wide, residual = network("wrn-28-2", 3, 10), network("wrn-28-8", 3, 100, None, 256), network("resnet18", 3, 100)
+    small, wide, residual = (
+        network("wrn-28-2", 3, 10),
+        network("wrn-28-8", 3, 100, "paper", 256),
+        network("resnet18", 3, 100),
+    )
     assert [parameters(part) for part in small.trunk] == [432, 70_112, 279_488]
     assert [parameters(part) for part in small.heads[0]] == [1_116_032, 256 + 1_290]
     assert [parameters(part) for part in wide.trunk] == [432, 1_054_496, 4_460_288]

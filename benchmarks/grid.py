@@ -1,0 +1,106 @@
+"""Train a grid of settings over seeds and print mean and spread of the test error. Resumable: finished runs are kept.
+
+    python -m benchmarks.grid digits --out runs/grid --seeds 0 1 2 \
+        --variant "paper" --variant "code method.normaliser=batch method.reduction=sum" --vary optim.lr=0.03,0.1,0.3
+
+A variant is a name followed by settings; `--vary` multiplies the variants by the values of one more setting.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+
+def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
+    """Name of every cell -> its KEY=VALUE settings."""
+    named = {words.split()[0]: words.split()[1:] for words in variants or ["default"]}
+    axes = [
+        [f"{key}={value}" for value in values.split(",")] for key, _, values in (axis.partition("=") for axis in vary)
+    ]
+    return {
+        " ".join([name, *combination]): [*settings, *combination]
+        for name, settings in named.items()
+        for combination in itertools.product(*axes)
+    }
+
+
+def train(data: str, folder: Path, settings: list[str], extra: list[str], threads: int) -> dict:
+    result = folder / "result.json"
+    if not result.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "cotrain", "fit", data, "--out", str(folder), *extra]
+        command += [word for setting in settings for word in ("--set", setting)]
+        command += ["--resume"] if (folder / "config.json").exists() else []
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        with open(folder.with_suffix(".txt"), "a") as output:
+            subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
+    return json.loads(result.read_text()) if result.exists() else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--variant", action="append", default=[])
+    parser.add_argument("--vary", action="append", default=[])
+    parser.add_argument("--set", action="append", default=[], help="a setting of every cell")
+    parser.add_argument("--recipe")
+    parser.add_argument("--baseline", action="store_true", help="train labelled-only too")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+
+    extra = (["--recipe", arguments.recipe] if arguments.recipe else []) + (
+        [] if arguments.baseline else ["--no-baseline"]
+    )
+    grid = cells(arguments.variant, arguments.vary)
+    jobs = [(name, settings, seed) for seed in arguments.seeds for name, settings in grid.items()]
+    with ThreadPoolExecutor(arguments.workers) as pool:
+        futures = [
+            pool.submit(
+                train,
+                arguments.data,
+                arguments.out / f"{name.replace(' ', '_')}-seed{seed}",
+                [*arguments.set, *settings, f"run.seed={seed}"],
+                extra,
+                arguments.threads,
+            )
+            for name, settings, seed in jobs
+        ]
+        results = {(name, seed): future.result() for (name, _, seed), future in zip(jobs, futures, strict=True)}
+    print(table(grid, arguments.seeds, results))
+
+
+def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], dict]) -> str:
+    lines = [
+        "| setting | test error %, mean ± sd (n) | each seed | labelled only % | seconds a run |",
+        "|---|---|---|---|---|",
+    ]
+    for name in grid:
+        done = [results[name, seed] for seed in seeds if results[name, seed]]
+        if not done:
+            lines.append(f"| {name} | failed or diverged ({len(seeds)}) | | | |")
+            continue
+        only = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
+        lines.append(
+            f"| {name} | {spread([row['test_error'] for row in done])} | "
+            f"{', '.join(format(row['test_error'], '.2f') for row in done)} | {spread(only) if only else '-'} | "
+            f"{statistics.mean(row['seconds'] for row in done):.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def spread(errors: list[float]) -> str:
+    deviation = statistics.stdev(errors) if len(errors) > 1 else 0.0
+    return f"{statistics.mean(errors):.2f} ± {deviation:.2f} ({len(errors)})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""How many times faster than Pillow views are made, one thread each: `python -m benchmarks.views`.
+
+Ours includes drawing the random decisions; Pillow gets them drawn beforehand. Repetitions alternate.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from cotrain.augment import OPS, PRESETS, draw_op, draw_strong, draw_weak, normalised, pixels
+from cotrain.augment.policy import PAPER_RANGES
+from tests.augment.pillow_reference import Recipe, apply, crop, recipes, view
+
+BATCH = 448
+REPETITIONS = 7
+POLICY = PRESETS["paper"]
+MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
+SCALE = (1 / (255 * np.array(STD, np.float32)))[:, None, None]
+OFFSET = (np.array(MEAN, np.float32) / np.array(STD, np.float32))[:, None, None]
+
+
+@dataclass(frozen=True)
+class Race:
+    """The same batch made by us and by others."""
+
+    views: str
+    side: int
+    ours: dict[str, Callable[[], Any]]
+    others: dict[str, Callable[[], Any]]
+
+
+def rows() -> list[dict[str, Any]]:
+    """One row for each pair of ours and another; times are microseconds per image."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [row for side in (32, 84) for race in (*view_races(side), *operation_races(side)) for row in run(race)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def run(race: Race) -> Iterator[dict[str, Any]]:
+    racers = race.ours | race.others
+    times: dict[str, list[float]] = {name: [] for name in racers}
+    for make in racers.values():
+        make()
+    for _ in range(REPETITIONS):
+        for name, make in racers.items():
+            start = time.perf_counter()
+            make()
+            times[name].append((time.perf_counter() - start) / BATCH * 1e6)
+    for our, other in ((our, other) for our in race.ours for other in race.others):
+        yield {
+            "views": race.views,
+            "side": race.side,
+            "ours": our,
+            "other": other,
+            "our_min": min(times[our]),
+            "our_median": statistics.median(times[our]),
+            "other_min": min(times[other]),
+            "other_median": statistics.median(times[other]),
+            "images_per_second": 1e6 / min(times[our]),
+            "ratio": min(times[other]) / min(times[our]),
+            "ratio_of_medians": statistics.median(times[other]) / statistics.median(times[our]),
+        }
+
+
+def view_races(side: int) -> Iterator[Race]:
+    """Normalised float views: flip and crop, and for strong ones three operations and Cutout."""
+    images = natural_images(side)
+
+    def ours(draw: Callable, path: str) -> Tensor:
+        decided = draw(POLICY, BATCH, side, side, np.random.default_rng(0))
+        return normalised(images, range(BATCH), decided, POLICY, MEAN, STD, path=path)
+
+    for kind, draw in (("strong", draw_strong), ("weak", draw_weak)):
+        known = recipes(draw(POLICY, BATCH, side, side, np.random.default_rng(0)))
+        others = {"Pillow": partial(normalised_each, lambda *item: view(*item)[0], images.numpy(), known)}
+        if kind == "weak":
+            others["numpy"] = partial(normalised_each, crop, images.numpy(), known)
+        yield Race(kind, side, {path: partial(ours, draw, path) for path in ("kernel", "tensor")}, others)
+
+
+def normalised_each(make: Callable, arrays: NDArray, known: list[Recipe]) -> NDArray[np.float32]:
+    out = np.empty((BATCH, 3, *arrays.shape[1:3]), np.float32)
+    for array, recipe, slot in zip(arrays, known, out, strict=True):
+        np.multiply(make(array, recipe, POLICY).transpose(2, 0, 1), SCALE, out=slot)
+        np.subtract(slot, OFFSET, out=slot)
+    return out
+
+
+def operation_races(side: int) -> Iterator[Race]:
+    """Each operation alone, bytes to bytes."""
+    images, rng = natural_images(side), np.random.default_rng(0)
+    for name in OPS:
+        magnitudes = rng.uniform(*PAPER_RANGES.get(name, (0, 0)), BATCH)
+        draw = draw_op(name, magnitudes, side, side)
+        ours = {"kernel": partial(pixels, images, range(BATCH), draw, POLICY)}
+        yield Race(name, side, ours, {"Pillow": partial(apply_each, name, images.numpy(), magnitudes.tolist())})
+
+
+def apply_each(name: str, arrays: NDArray, magnitudes: list[float]) -> NDArray[np.uint8]:
+    out = np.empty_like(arrays)
+    for array, magnitude, slot in zip(arrays, magnitudes, out, strict=True):
+        slot[:] = np.asarray(apply(Image.fromarray(array), name, magnitude))
+    return out
+
+
+def natural_images(side: int) -> Tensor:
+    """Smooth patches under a little noise: neighbouring levels repeat, as in photographs."""
+    rng = np.random.default_rng(0)
+    patches = rng.integers(20, 236, (BATCH, side // 4, side // 4, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    return torch.from_numpy((patches + rng.integers(-8, 9, patches.shape)).astype(np.uint8))
+
+
+def main() -> None:
+    print(f"batch {BATCH}, one thread, {REPETITIONS} alternating repetitions, microseconds per image: min (median)")
+    print(f"{'views':13}{'size':>8}{'ours':>8}{'':>17}{'other':>8}{'':>19}{'ratio':>9}{'':>10}{'images/s':>10}")
+    for row in rows():
+        our, other = (f"{row[f'{who}_min']:9.2f} ({row[f'{who}_median']:.2f})" for who in ("our", "other"))
+        ratio = f"{row['ratio']:8.1f}x ({row['ratio_of_medians']:.1f}x)"
+        size = f"{row['side']}x{row['side']}"
+        print(
+            f"{row['views']:13}{size:>8}{row['ours']:>8}{our:<17}{row['other']:>8}{other:<19}{ratio:<19}"
+            f"{row['images_per_second']:10.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The Python interface: fit, load, predict."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cotrain
+from cotrain import Config, Dataset, Fitted, UserError
+from cotrain.data import open_data
+
+
+@pytest.fixture(scope="module")
+def fitted(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    config = cotrain.recipe_named("digits").changed(
+        {"data.labels": 8, "optim.steps": 40, "optim.labelled": 8, "optim.unlabelled": 16}
+    )
+    return cotrain.fit(toy, out=tmp_path_factory.mktemp("api") / "run", config=config)
+
+
+def test_fit_learns_and_says_so(fitted: Fitted) -> None:
+    assert fitted.result["test_error"] < 10
+    assert fitted.result["labelled_only_error"] is not None
+    assert (fitted.folder / "result.json").exists()
+
+
+def test_a_loaded_model_predicts_what_the_result_says(fitted: Fitted, toy: Dataset) -> None:
+    predictions = cotrain.load(fitted.folder).predict(toy.images[toy.test])
+    wrong = predictions.labels != toy.labels[toy.test].numpy()
+    assert 100 * wrong.mean() == pytest.approx(fitted.result["test_error"])
+    assert predictions.probabilities.shape == (40, 2)
+    np.testing.assert_allclose(predictions.probabilities.sum(axis=1), 1)
+    assert set(predictions.names) == {"above", "below"}
+    assert set(predictions.heads_agree.tolist()) <= {0, 1, 2, 3}
+
+
+def test_numpy_tensors_and_missing_channel_are_the_same_images(fitted: Fitted, toy: Dataset) -> None:
+    model, images = fitted.model, toy.images[:5]
+    expected = model.predict(images).probabilities
+    np.testing.assert_array_equal(model.predict(images.numpy()).probabilities, expected)
+    np.testing.assert_array_equal(model.predict(images[..., 0]).probabilities, expected)
+
+
+def test_one_image_is_predicted_alone_as_in_a_batch(fitted: Fitted, toy: Dataset) -> None:
+    together = fitted.model.predict(toy.images[:7]).probabilities
+    alone = np.concatenate([fitted.model.predict(toy.images[row : row + 1]).probabilities for row in range(7)])
+    np.testing.assert_allclose(alone, together, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "images", [np.zeros((2, 9, 9), np.uint8), np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(2, 8, 8)]
+)
+def test_images_the_model_cannot_take_are_refused(fitted: Fitted, images) -> None:
+    with pytest.raises(UserError, match=r"the model takes uint8 images of \(n, 8, 8, 1\)"):
+        fitted.model.predict(images)
+
+
+def test_load_says_what_is_missing(tmp_path: Path, tiny: Config) -> None:
+    with pytest.raises(UserError, match="there is no run"):
+        cotrain.load(tmp_path / "absent")
+    with pytest.raises(UserError, match=r"is not a run: there is no config\.json"):
+        cotrain.load(tmp_path)
+
+
+def test_a_damaged_model_file_is_named(fitted: Fitted, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for name in ("config.json", "split.json", "model.safetensors"):
+        (copy / name).write_bytes((fitted.folder / name).read_bytes())
+    content = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match=r"model.safetensors is damaged: its content does not match its digest"):
+        cotrain.load(copy)
+
+
+def test_unlabelled_is_minus_one(tmp_path: Path, toy: Dataset, tiny: Config) -> None:
+    images, labels = toy.images[toy.train].numpy(), toy.labels[toy.train].numpy().copy()
+    labels[10:] = -1
+    dataset = cotrain.from_arrays(images, labels)
+    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny, settings={"data.labels": None}, baseline=False)
+    assert (fitted.result["labels"], fitted.result["unlabelled"]) == (10, 80)
+    assert fitted.result["test_error"] is None
+
+
+def test_resume_with_another_split_is_refused(tmp_path: Path, toy: Dataset, tiny: Config) -> None:
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, baseline=False)
+    with pytest.raises(UserError, match="is not the data"):
+        cotrain.fit(open_data("digits"), out=fitted.folder, resume=True)

@@ -1,0 +1,120 @@
+"""Settings are frozen and strict, and an error names the key and what there is."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from cotrain import Config, UserError, recipe_named
+from cotrain.augment import PRESETS
+from cotrain.config import differences, settings_of
+from cotrain.methods import METHODS
+from cotrain.recipes import RECIPES, as_released
+
+
+def test_every_recipe_survives_json() -> None:
+    for name in RECIPES:
+        config = recipe_named(name)
+        assert Config.parse(json.loads(json.dumps(config.model_dump()))) == config
+
+
+def test_settings_cannot_be_written_to() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().optim.lr = 1.0
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().method.heads = 7
+
+
+def test_changes_take_text_as_the_command_line_gives_it() -> None:
+    config = Config().changed(
+        {
+            "optim.lr": "1e-3",
+            "optim.ema_warmup": "true",
+            "method.heads": "5",
+            "data.labels": "none",
+            "augment.cutout": "none",
+        }
+    )
+    assert (config.optim.lr, config.optim.ema_warmup, config.method.heads) == (1e-3, True, 5)
+    assert config.data.labels is None
+    assert config.augment.cutout == "none"
+    assert Config().changed({"model.share": "none"}).model.share == "none"
+
+
+def test_a_whole_section_can_be_named_before_its_keys() -> None:
+    config = Config().changed(
+        {"augment.flip": "false", "augment": "fixmatch", "method": "supervised", "method.heads": 2}
+    )
+    assert config.augment == PRESETS["fixmatch"].model_copy(update={"flip": False})
+    assert config.method == METHODS["supervised"](heads=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("optim.lrr", 1, r"unknown setting optim.lrr; did you mean optim.lr\? optim has: steps, labelled"),
+        ("lr", 1, "unknown setting lr; did you mean optim.lr"),
+        ("nothing.at_all", 1, "unknown setting nothing.at_all; the sections are: data, augment"),
+        ("optim", 1, "unknown setting optim"),
+        ("method.weak_pas", "joint", "did you mean method.weak_pass"),
+        ("method.weak_pass", "both", "method.weak_pass='both': input should be 'joint' or 'separate'"),
+        ("method", "mhtc", "there is no method 'mhtc'; there are: mhct, "),
+        ("augment", "strong", "augment='strong' is none of: paper, code, fixmatch"),
+        ("augment.crop", "a lot", "augment.crop='a lot': input should be a valid number"),
+        ("optim.steps", "10.5", "optim.steps='10.5'"),
+        ("optim.lr", "nan", "optim.lr='nan': input should be a finite number"),
+        ("optim.lr", "-1", "optim.lr='-1': input should be greater than 0"),
+    ],
+)
+def test_bad_settings_are_one_line_that_names_the_key(key: str, value: object, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        Config().changed({key: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_published_rows_carry_the_appendix_numbers() -> None:
+    columns = {
+        "cifar10": (64, 448, 2**20, 1, 0.3, 0.9, 0.0005),
+        "svhn": (64, 448, 2**20, 1, 0.3, 0.9, 0.0005),
+        "cifar100": (64, 448, 2**19, 1, 0.3, 0.9, 0.001),
+        "miniimagenet": (64, 192, 300_000, 1, 0.4, 0.95, 0.0002),
+    }
+    for name, expected in columns.items():
+        config = recipe_named(name)
+        optim = config.optim
+        weight = config.method.unsupervised_weight
+        row = (optim.labelled, optim.unlabelled, optim.steps, weight, optim.lr, optim.momentum, optim.weight_decay)
+        assert row == expected
+        assert config.method.heads == 3
+    assert not recipe_named("svhn").augment.flip
+
+
+def test_the_released_code_differs_in_what_is_listed() -> None:
+    config = recipe_named("svhn")
+    changed = {phrase.split()[0] for phrase in differences(config, as_released(config))}
+    assert changed == {
+        "augment.order",
+        "augment.pad",
+        "augment.cutout",
+        "method.normaliser",
+        "method.reduction",
+        "method.weak_pass",
+        "optim.lr",
+        "run.ensemble",
+    }
+
+
+def test_every_setting_says_what_it_means() -> None:
+    for key, _, choices, meaning in settings_of(Config()):
+        assert meaning and choices, key
+
+
+def test_every_recipe_gives_its_command_and_cost() -> None:
+    for name, recipe in RECIPES.items():
+        assert recipe.summary.startswith("cotrain fit "), name
+        assert "%" in recipe.summary, name
+
+
+def test_differences_name_the_key_and_both_values() -> None:
+    assert differences(Config(), Config().changed({"optim.lr": 0.1})) == ["optim.lr was 0.3 and is now 0.1"]
+    assert differences(Config(), Config()) == []

@@ -1,0 +1,170 @@
+"""The loop: what it computes step by step, what its settings do, and its schedule, optimiser and average."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import cotrain
+from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain.data import draw_split, open_data
+from cotrain.ema import Average
+from cotrain.log import read_log
+from cotrain.model import MultiHead, wrn
+from cotrain.ops import vote_of_others
+from cotrain.optim import learning_rate, set_learning_rate, sgd
+from cotrain.run import Run
+from cotrain.train import begin, restore, save, train
+from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
+
+GOLDEN = Path(__file__).parent / "golden"
+CPU = torch.device("cpu")
+QUIET = Console(quiet=True)
+
+
+def run_of(config: Config, dataset: Dataset, folder: Path) -> Run:
+    data = config.data
+    split = draw_split(
+        dataset, labels=data.labels, balance=data.balance, include_labelled=data.include_labelled, seed=config.run.seed
+    )
+    return Run.create(folder, config, split)
+
+
+@pytest.mark.parametrize("preset", ["paper", "code"])
+def test_the_first_twenty_losses_are_the_ones_in_git(preset: str, tmp_path: Path) -> None:
+    """A refactoring must reproduce them. After a deliberate change: delete the file and run the test twice."""
+    config = recipe_named("digits") if preset == "paper" else cotrain.recipes.as_released(recipe_named("digits"))
+    run = run_of(config.changed({"optim.steps": 20, "run.log_every": 1}), open_data("digits"), tmp_path / "run")
+    train(run, open_data("digits"), CPU, QUIET, "golden")
+    names = ("supervised", "unsupervised", "agreement")
+    losses = [[row[name] for name in names] for row in read_log(run.log_path)]
+    path = GOLDEN / f"digits-{preset}.json"
+    if not path.exists():
+        path.write_text(json.dumps([[float(f"{value:.7g}") for value in row] for row in losses], indent=1) + "\n")
+        pytest.fail(f"{path.name} was missing and is written now; look at it and commit it")
+    np.testing.assert_allclose(losses, json.loads(path.read_text()), rtol=1e-3, atol=1e-4)
+
+
+ABLATIONS = {
+    "one head": {"method.heads": 1},
+    "one strong view": {"method.strong_views": "shared"},
+    "no weak augmentation": {"method.weak_augment": False},
+    "same initialisation": {"model.head_init": "copied"},
+    "no average": {"optim.ema": 0},
+}
+
+
+@pytest.mark.parametrize("changes", ABLATIONS.values(), ids=ABLATIONS)
+def test_every_ablation_of_the_paper_trains(changes: dict, toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=changes, baseline=False)
+    assert fitted.result["test_error"] < 25
+    assert len(fitted.result["head_errors"]) == changes.get("method.heads", 3)
+
+
+def test_without_average_the_evaluated_weights_are_the_trained_ones(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    run = run_of(tiny.changed({"optim.ema": 0, "optim.ema_warmup": False}), toy, tmp_path / "run")
+    state = train(run, toy, CPU, QUIET, "")
+    assert all(map(torch.equal, state.net.state_dict().values(), state.average.net.state_dict().values()))
+
+
+def test_valid_images_are_evaluated_now_and_then(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    images, labels = toy.images.numpy(), toy.labels.numpy()
+    dataset = from_arrays(images[:60], labels[:60], valid=(images[60:80], labels[60:80]), name="with valid")
+    fitted = cotrain.fit(
+        dataset, out=tmp_path / "run", config=tiny, settings={"run.evaluate_every": 15}, baseline=False
+    )
+    rows = [row for row in read_log(fitted.folder / "log.jsonl") if "valid_error" in row]
+    assert [row["step"] for row in rows] == [15, 30]
+    assert fitted.result["test_error"] is None
+
+
+def test_learning_rate_follows_the_cosine() -> None:
+    assert learning_rate(0.3, 0, 100) == 0.3
+    assert learning_rate(0.3, 50, 100) == pytest.approx(0.3 * math.cos(7 * math.pi / 32))
+    assert learning_rate(1.0, 100, 100) == pytest.approx(0.19509, abs=1e-5)
+
+
+def test_weight_decay_spares_batchnorm_and_nothing_else() -> None:
+    net = MultiHead.cut(wrn(10, 1, channels=1, classes=3), 2)
+    decayed, spared = sgd(net, lr=0.1, momentum=0.9, weight_decay=0.5).param_groups
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.5, 0.0)
+    assert {id(p) for p in spared["params"]} == {id(p) for norm in norms for p in norm.parameters()}
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(net.parameters()))
+
+
+def test_the_optimiser_is_nesterov_sgd_as_written_down() -> None:
+    net = nn.Linear(3, 1, bias=False)
+    optimizer = sgd(net, lr=0.1, momentum=0.9, weight_decay=0.01)
+    weight, velocity = net.weight.detach().double().clone(), torch.zeros(1, 3, dtype=torch.float64)
+    for step in range(5):
+        lr = learning_rate(0.1, step, 5)
+        set_learning_rate(optimizer, lr)
+        optimizer.zero_grad()
+        (net.weight**3).sum().backward()
+        optimizer.step()
+        gradient = 3 * weight**2 + 0.01 * weight
+        velocity = 0.9 * velocity + gradient
+        weight = weight - lr * (gradient + 0.9 * velocity)
+    torch.testing.assert_close(net.weight.double(), weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("decay", "warmup"), [(0.999, False), (0.9, True)])
+def test_the_average_follows_weights_and_copies_statistics(decay: float, warmup: bool) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    average = Average(net, decay, warmup)
+    expected = net[0].weight.detach().double().clone()
+    for step in range(30):
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        net(torch.randn(4, 1, 5, 5))
+        average.update(net, step)
+        alpha = min(decay, (1 + step) / (10 + step)) if warmup else decay
+        expected = alpha * expected + (1 - alpha) * net[0].weight.detach().double()
+    torch.testing.assert_close(average.net[0].weight.double(), expected, rtol=1e-4, atol=1e-5)
+    assert all(map(torch.equal, average.net.buffers(), net.buffers()))
+    assert not average.net.training
+    assert not any(parameter.requires_grad for parameter in average.net.parameters())
+
+
+class Remembering(Method):
+    """A method with a memory of its own, to see that it is checkpointed."""
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=0)
+
+    def init(self, pool: Pool) -> dict[str, torch.Tensor]:
+        return {"seen": torch.zeros(pool.images), "votes": torch.zeros(pool.images, pool.classes, dtype=torch.int64)}
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        logits = learner.net(batch.x)
+        learner.memory["seen"][batch.index] += 1
+        labels, _ = vote_of_others(logits.argmax(-1).repeat(2, 1), logits.shape[-1])
+        learner.memory["votes"][batch.row, labels[0]] += 1
+        return Losses(nn.functional.cross_entropy(logits[0], batch.y), logits.new_zeros(()))
+
+
+def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    config = tiny.model_copy(update={"method": Remembering()})
+    Remembering.name = "remembering"
+    run = run_of(config, toy, tmp_path / "run")
+    state = train(run, toy, CPU, QUIET, "")
+    assert state.memory["seen"].sum() > 0
+    save(state, run)
+    fresh = begin(config, toy, run.split, CPU)
+    restore(fresh, run)
+    assert (fresh.step, fresh.seconds) == (state.step, state.seconds)
+    assert all(torch.equal(fresh.memory[name], state.memory[name]) for name in state.memory)
+    for ours, saved in ((fresh.net, state.net), (fresh.average.net, state.average.net)):
+        assert all(map(torch.equal, ours.state_dict().values(), saved.state_dict().values()))
+    for ours, saved in zip(fresh.net.parameters(), state.net.parameters(), strict=True):
+        assert torch.equal(
+            fresh.optimizer.state[ours]["momentum_buffer"], state.optimizer.state[saved]["momentum_buffer"]
+        )
