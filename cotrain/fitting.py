@@ -94,7 +94,8 @@ def _resumable(run: Run) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        raise Interrupted(f"{stop}; go on with: cotrain fit {run.split.source} --out {run.folder} --resume") from stop
+        command = shlex.join(["cotrain", "fit", run.split.source, "--out", str(run.folder), "--resume"])
+        raise Interrupted(f"{stop}; go on with: {command}") from stop
 
 
 def default_config(dataset: Dataset) -> Config:
@@ -145,7 +146,7 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, console: Co
 def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Errors of a run's model on its test images, and how often its heads agree on its unlabelled ones."""
     run.check_data(dataset)
-    model = load(run.folder)
+    model = load(run.folder, device=run.config.run.device)
     unlabelled = model.logits(dataset.images, np.asarray(run.split.unlabelled))
     agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
     if not run.split.test:

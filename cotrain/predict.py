@@ -18,7 +18,7 @@ from cotrain.evaluate import IMAGES_AT_ONCE, head_logits
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
-from cotrain.train import build_network
+from cotrain.train import build_network, pick_device
 from cotrain.types import UserError
 
 
@@ -103,8 +103,8 @@ class Model:
                 }
 
 
-def load(run: str | Path) -> Model:
-    """The model of a finished run, from its folder (or of an unfinished one: an error that says so)."""
+def load(run: str | Path, *, device: str = "cpu") -> Model:
+    """The model of a finished run, from its folder."""
     folder = Path(run)
     if not folder.exists():
         raise UserError(f"there is no run {folder}")
@@ -115,7 +115,7 @@ def load(run: str | Path) -> Model:
     config = Config.parse(facts["config"])
     net = build_network(config, len(facts["classes"]), facts["channels"])
     net.load_state_dict(tensors)
-    net = net.channels_last().eval().requires_grad_(False)
+    net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
     height, width = facts["size"]
     return Model(
         net,

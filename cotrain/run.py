@@ -25,15 +25,17 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: Config, split: Split) -> "Run":
-        """A new folder. One that holds anything is never written into."""
+        """A new folder, whole from the start. One that holds anything is never written into."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} exists already; choose another --out, or add --resume to go on with that run")
+        unborn = folder.with_name(f".{folder.name}.partial")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            unborn.mkdir(parents=True, exist_ok=True)
+            write_json(unborn / "split.json", split.model_dump())
+            write_json(unborn / "config.json", config.model_dump())
+            unborn.replace(folder)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder}: {error.strerror}") from error
-        write_json(folder / "split.json", split.model_dump())
-        write_json(folder / "config.json", config.model_dump())
         return cls(folder, config, split)
 
     @classmethod

@@ -157,6 +157,8 @@ def restore(state: State, run: Run) -> None:
     if saved is None:
         return
     tensors, facts = saved
+    if facts["split"] != run.split.hash:
+        raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
     state.net.load_state_dict(unprefixed("net", tensors))
     state.average.net.load_state_dict(unprefixed("average", tensors))
     restore_momentum(state.net, state.optimizer, unprefixed("momentum", tensors))

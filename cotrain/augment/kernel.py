@@ -119,11 +119,10 @@ def gather(source: Any, window: Any, table: Any, target: Any) -> None:
     """Target shows the window of source, each channel's levels through that channel's table."""
     rows, columns, inside = window
     height, width, channels = target.shape
-    for y in range(height):
-        if channels == 3:  # a constant, so that the compiler unrolls the loop over channels
-            gather_row(source[rows[y]], columns, table, target[y], 3)
-        else:
-            gather_row(source[rows[y]], columns, table, target[y], channels)
+    if channels == 3:  # a constant, so that the compiler unrolls the loop over channels
+        gather_pixels(source, rows, columns, table, target, 3)
+    else:
+        gather_pixels(source, rows, columns, table, target, channels)
     if inside[1] - inside[0] < height or inside[3] - inside[2] < width:
         for y in range(height):
             for x in range(width):
@@ -133,11 +132,13 @@ def gather(source: Any, window: Any, table: Any, target: Any) -> None:
 
 
 @inlined
-def gather_row(source: Any, columns: Any, table: Any, target: Any, channels: int) -> None:
-    for x in range(len(columns)):
-        column = columns[x]
-        for c in range(channels):
-            target[x, c] = table[c, source[column, c]]
+def gather_pixels(source: Any, rows: Any, columns: Any, table: Any, target: Any, channels: int) -> None:
+    for y in range(len(rows)):
+        row = np.uintp(rows[y])
+        for x in range(len(columns)):
+            column = np.uintp(columns[x])
+            for c in range(channels):
+                target[y, x, c] = table[c, source[row, column, c]]
 
 
 @compiled
@@ -183,15 +184,14 @@ def slide_rows(affine: Any, picture: Any, outside: int, target: Any) -> None:
     """The affine map when every row only moves as a whole: translation and ShearX."""
     height, width, channels = picture.shape
     _, b, c, _, e, f = affine
+    source = picture.reshape((height, width * channels))
+    shown = target.reshape((height, width * channels))
     fill(target, outside)
     for y in range(height):
         row, shift = (e * y + f) >> 16, (b * y + c) >> 16
-        first, end = max(0, -shift), min(width, width - shift)
-        if 0 <= row < height and first < end:
-            source = picture[row, first + shift : end + shift].reshape(-1)
-            shown = target[y, first:end].reshape(-1)
-            for i in range(shown.size):
-                shown[i] = source[i]
+        if 0 <= row < height:
+            for i in range(max(0, -shift) * channels, min(width, width - shift) * channels):
+                shown[np.uintp(y), np.uintp(i)] = source[np.uintp(row), np.uintp(i + shift * channels)]
 
 
 @inlined
@@ -288,12 +288,19 @@ def mean_luma(picture: Any) -> int:
 
 @compiled
 def fill_with_luma(picture: Any, target: Any) -> None:
-    height, width, channels = picture.shape
-    for y in range(height):
-        for x in range(width):
-            grey = luma(picture, y, x)
+    if picture.shape[2] == 3:
+        spread_luma(picture, target, 3)
+    else:
+        spread_luma(picture, target, picture.shape[2])
+
+
+@inlined
+def spread_luma(picture: Any, target: Any, channels: int) -> None:
+    for y in range(picture.shape[0]):
+        for x in range(picture.shape[1]):
+            level = luma(picture, y, x)
             for c in range(channels):
-                target[y, x, c] = grey
+                target[y, x, c] = level
 
 
 @compiled
@@ -306,15 +313,15 @@ def find_autocontrast(picture: Any, levels: Any) -> None:
         for i in range(width * channels):
             low[i] = min(low[i], lines[y, i])
             high[i] = max(high[i], lines[y, i])
-    for i in range(channels, width * channels):
-        low[i % channels] = min(low[i % channels], low[i])
-        high[i % channels] = max(high[i % channels], high[i])
     for c in range(channels):
-        lowest, highest = np.int64(low[c]), np.int64(high[c])
-        scale = 255.0 / (highest - lowest)
-        offset = -lowest * scale
+        for i in range(c, width * channels, channels):
+            low[c] = min(low[c], low[i])
+            high[c] = max(high[c], high[i])
+        lowest, highest = np.float64(low[c]), np.float64(high[c])
+        scale = 255.0 / (highest - lowest) if highest > lowest else 1.0
+        offset = -lowest * scale if highest > lowest else 0.0
         for i in range(256):
-            levels[c, i] = i if highest == lowest else int(min(max(i * scale + offset, 0.0), 255.0))
+            levels[c, i] = np.int32(min(max(i * scale + offset, 0.0), 255.0))
 
 
 @compiled
@@ -333,8 +340,9 @@ def find_equalize(picture: Any, levels: Any) -> None:
         step = (picture.shape[0] * picture.shape[1] - counts[c, highest]) // 255
         below = step // 2
         for i in range(256):
-            levels[c, i] = i if step == 0 else min(255, int(below / step))
-            below += counts[c, i]
+            counts[c, i], below = below, below + counts[c, i]
+        for i in range(256):
+            levels[c, i] = np.int32(min(counts[c, i] / step, 255.0)) if step > 0 else i
 
 
 @inlined
@@ -357,10 +365,10 @@ def smooth(picture: Any, target: Any) -> None:
     if height < 3 or width < 3:
         return
     three = np.empty(line, np.uint16)
-    left, middle, right = three[: -2 * channels], three[channels:-channels], three[2 * channels :]
     for y in range(1, height - 1):
         for i in range(line):
             three[i] = source[y - 1, i] + source[y, i] + source[y + 1, i]
-        centre, inner = source[y, channels:], result[y, channels:]
-        for i in range(line - 2 * channels):
-            inner[i] = (left[i] + middle[i] + right[i] + 4 * centre[i] + 6) // 13
+        for i in range(channels, line - channels):
+            at = np.uintp(i)
+            nine = three[np.uintp(i - channels)] + three[at] + three[np.uintp(i + channels)]
+            result[np.uintp(y), at] = (nine + 4 * source[np.uintp(y), at] + 6) // 13
