@@ -1,7 +1,7 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
 from cotrain.config import Config
-from cotrain.data import Dataset, from_arrays
+from cotrain.data import Dataset, from_arrays, open_data
 from cotrain.fitting import Fitted, fit
 from cotrain.model import MultiHead
 from cotrain.predict import Model, Predictions, load
@@ -19,5 +19,6 @@ __all__ = [
     "fit",
     "from_arrays",
     "load",
+    "open_data",
     "recipe_named",
 ]

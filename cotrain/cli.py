@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         if tokens[:1] == ["fit"] and {"--help", "-h"} & set(tokens):
             console.print(settings_table(Config(), "All settings, with the paper's CIFAR-10 row as defaults"))
-    except (UserError, CycloptsError) as error:
+    except (UserError, CycloptsError, OSError) as error:
         line = " ".join(str(error).split())
         print(f"cotrain: {line}", file=sys.stderr)
         sys.exit(2)

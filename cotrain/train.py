@@ -75,8 +75,14 @@ def check_trainable(config: Config, dataset: Dataset) -> None:
     """Fail before anything is written where training could not begin: device, network or views."""
     height, width, channels = dataset.shape
     pick_device(config.run.device)
-    build_network(config, len(dataset.classes), channels)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
+    net = build_network(config, len(dataset.classes), channels).train()
+    try:
+        net(torch.zeros(min(config.optim.labelled, 2), channels, height, width))
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        size = f"{height}x{width} with {channels} channels"
+        raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
 
 
 def train(run: Run, dataset: Dataset, device: torch.device, console: Console, title: str) -> State:

@@ -11,7 +11,7 @@ from rich.console import Console
 from torch import nn
 
 import cotrain
-from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.data import draw_split, open_data
 from cotrain.ema import Average
 from cotrain.log import read_log
@@ -168,3 +168,12 @@ def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, t
         assert torch.equal(
             fresh.optimizer.state[ours]["momentum_buffer"], state.optimizer.state[saved]["momentum_buffer"]
         )
+
+
+def test_a_shape_the_network_cannot_take_is_refused_before_anything_is_written(
+    toy: Dataset, tiny: Config, tmp_path
+) -> None:
+    settings = {"model.backbone": "resnet18", "optim.labelled": 1}
+    with pytest.raises(UserError, match="resnet18 cannot be trained on images of 8x8 with 1 channels"):
+        cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=settings)
+    assert list(tmp_path.iterdir()) == []

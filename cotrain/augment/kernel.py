@@ -1,105 +1,96 @@
 """Views on the CPU: one compiled loop over the images of a batch, equal to Pillow in every bit.
 
-A picture is a (H, W, C) array of levels 0..255. Beside it goes `shown`, (H, W, 1): zero where the view has nothing
-to show and mid-grey is painted at the end. Rows and columns to read are given as indices, -1 for zero padding.
+A picture is a (H, W, C) array of levels; beside it goes `hidden`, (H, W, 1), one where mid-grey is painted at the end.
+A window is the rows and the columns of a picture to show, and the part of them that is not zero padding.
+All compiled code is in this one file, because numba's cache notices no change in another.
 """
-
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
-from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from cotrain.augment.policy import (
-    AUTO_CONTRAST,
-    BRIGHTNESS,
-    COLOR,
-    CONTRAST,
-    EQUALIZE,
-    GEOMETRIC,
-    OPAQUE,
-    POSTERIZE,
-    SHARPNESS,
-    SOLARIZE,
-    TRUNCATED,
-    Draw,
-    Policy,
-)
+from cotrain.augment import policy
 
+Window = tuple[NDArray, NDArray, NDArray]
+
+# Without fastmath: a fused or reordered float operation would leave Pillow's rounding.
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+# Where a loop over channels is called with the constant 3, it is unrolled and about three times as fast.
 inlined = numba.njit(inline="always", error_model="numpy")
-
-
-def render(
-    images: NDArray, rows: NDArray, draw: Draw, policy: Policy, cutout: NDArray, table: NDArray, threads: int
-) -> NDArray:
-    """The views of images[rows], written through `table` (C, 257): one entry for each level, the last for mid-grey."""
-    out = np.empty((len(rows), *images.shape[1:]), table.dtype)
-    style = (policy.pad == "reflect", policy.order == "ops_first", policy.fill == "grey", policy.cutout == "fixed")
-    levels = np.stack([np.tile(t, (images.shape[3], 1)) for t in (np.arange(256, dtype=np.uint8), TRUNCATED)])
-
-    def render_part(part: slice) -> None:
-        decisions = tuple(np.ascontiguousarray(getattr(draw, field.name)[part]) for field in fields(Draw))
-        _render(images, rows[part], decisions, style, levels, cutout, table, out[part])
-
-    if threads == 1:
-        render_part(slice(0, len(rows)))
-        return out
-    ends = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(render_part, map(slice, ends, ends[1:])))
-    return out
+# Likewise np.uintp(index) in hot loops: a signed index could count from the end, and is tested for it each time.
 
 
 @compiled
-def _render(images: Any, rows: Any, draw: Any, style: Any, levels: Any, cutout: Any, table: Any, out: Any) -> None:
+def render(
+    images: NDArray,
+    rows: NDArray,
+    draw: tuple[NDArray, ...],
+    style: tuple[bool, bool, bool, bool],
+    cutout: NDArray,
+    read: NDArray,
+    table: NDArray,
+    out: NDArray,
+) -> None:
+    """Write view i of images[rows[i]] to out[i].
+
+    `draw` is the fields of a Draw, `style` those of the policy that are not in it, `cutout` (C,) the levels of boxes.
+    Levels are read through `read` (2, C, 256), one table for plain and one for truncated views, and written through
+    `table` (C, 257), whose last column is for mid-grey.
+    """
     flip, shift, truncate, ops, magnitudes, affines, boxes = draw
-    reflect, crop_last, grey_fill, grey_box = style
+    zero_padding, crop_last, grey_fill, grey_box = style
     _, height, width, channels = images.shape
     pictures = np.empty((2, height, width, channels), np.uint8)
     masks = np.empty((3, height, width, 1), np.uint8)
     whole = np.arange(height), np.arange(width), np.array([0, height, 0, width])
     crop = np.arange(height), np.arange(width), np.array([0, height, 0, width])
+    first, last = (whole, crop) if crop_last else (crop, whole)
     for i in range(len(rows)):
-        source, target = images[rows[i]], out[i]
-        find_crop(shift[i], flip[i], reflect, crop)
-        if ops.shape[1] == 0 and boxes[i, 2] == 0 and not truncate[i]:
-            gather(source, crop, table, target)
-            continue
-        gather(source, whole if crop_last else crop, levels[int(truncate[i])], pictures[0])
-        picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
-        cut_out(boxes[i], grey_box, cutout, picture, hidden)
-        gather(picture, crop if crop_last else whole, table, target)
-        if grey_fill or grey_box:
-            gather(hidden, crop if crop_last else whole, levels[0], masks[2])
-            paint_grey(masks[2], table, target)
+        find_crop(shift[i], flip[i], zero_padding, crop)
+        picture, window = images[rows[i]], crop
+        changed = ops.shape[1] > 0 or boxes[i, 2] > 0 or truncate[i]
+        if changed:
+            gather(picture, first, read[int(truncate[i])], pictures[0])
+            picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
+            cut_out(boxes[i], grey_box, cutout, picture, hidden)
+            window = last
+        gather(picture, window, table, out[i])
+        if changed and (grey_fill or grey_box):
+            gather(hidden, window, read[0], masks[2])
+            paint_grey(masks[2], table, out[i])
 
 
 @compiled
-def operate(ops: Any, magnitudes: Any, affines: Any, grey_fill: bool, pictures: Any, masks: Any, whole: Any) -> Any:
-    """Apply the operations to the first picture; the result is one of the two, with what of it is hidden."""
+def operate(
+    ops: NDArray,
+    magnitudes: NDArray,
+    affines: NDArray,
+    grey_fill: bool,
+    pictures: NDArray,
+    masks: NDArray,
+    whole: Window,
+) -> tuple[NDArray, NDArray]:
+    """Apply the operations to the first picture; the result is one of the two, and what of it is hidden."""
     picture, spare = pictures[0], pictures[1]
     hidden, spare_hidden = masks[0], masks[1]
     fill(hidden, 0)
     for k in range(len(ops)):
-        if ops[k] in GEOMETRIC:
+        if ops[k] in policy.GEOMETRIC:
             transform(affines[k], picture, 0, spare)
             picture, spare = spare, picture
             if grey_fill:
                 transform(affines[k], hidden, 1, spare_hidden)
                 hidden, spare_hidden = spare_hidden, hidden
-        else:
+        elif ops[k] != policy.IDENTITY:
             change_levels(ops[k], magnitudes[k], picture, spare, whole)
-            if ops[k] in OPAQUE:
+            if ops[k] in policy.OPAQUE:
                 fill(hidden, 0)
     return picture, hidden
 
 
 @compiled
-def find_crop(shift: Any, flip: bool, reflect: bool, window: Any) -> None:
-    """Set the window's rows and columns, mirrored at the borders, and which of them are not zero padding."""
+def find_crop(shift: NDArray, flip: bool, zero_padding: bool, window: Window) -> None:
+    """Set the window: mirrored at the borders or, as far as it is not inside, zero."""
     rows, columns, inside = window
     height, width = len(rows), len(columns)
     for y in range(height):
@@ -109,17 +100,17 @@ def find_crop(shift: Any, flip: bool, reflect: bool, window: Any) -> None:
         column = abs(x + shift[1])
         column = min(column, 2 * (width - 1) - column)
         columns[x] = width - 1 - column if flip else column
-    if not reflect:
+    if zero_padding:
         inside[0], inside[1] = max(0, -shift[0]), min(height, height - shift[0])
         inside[2], inside[3] = max(0, -shift[1]), min(width, width - shift[1])
 
 
 @compiled
-def gather(source: Any, window: Any, table: Any, target: Any) -> None:
+def gather(source: NDArray, window: Window, table: NDArray, target: NDArray) -> None:
     """Target shows the window of source, each channel's levels through that channel's table."""
     rows, columns, inside = window
     height, width, channels = target.shape
-    if channels == 3:  # a constant, so that the compiler unrolls the loop over channels
+    if channels == 3:
         gather_pixels(source, rows, columns, table, target, 3)
     else:
         gather_pixels(source, rows, columns, table, target, channels)
@@ -132,7 +123,9 @@ def gather(source: Any, window: Any, table: Any, target: Any) -> None:
 
 
 @inlined
-def gather_pixels(source: Any, rows: Any, columns: Any, table: Any, target: Any, channels: int) -> None:
+def gather_pixels(
+    source: NDArray, rows: NDArray, columns: NDArray, table: NDArray, target: NDArray, channels: int
+) -> None:
     for y in range(len(rows)):
         row = np.uintp(rows[y])
         for x in range(len(columns)):
@@ -142,7 +135,7 @@ def gather_pixels(source: Any, rows: Any, columns: Any, table: Any, target: Any,
 
 
 @compiled
-def paint_grey(hidden: Any, table: Any, target: Any) -> None:
+def paint_grey(hidden: NDArray, table: NDArray, target: NDArray) -> None:
     height, width, channels = target.shape
     for y in range(height):
         for x in range(width):
@@ -152,7 +145,7 @@ def paint_grey(hidden: Any, table: Any, target: Any) -> None:
 
 
 @compiled
-def cut_out(box: Any, grey_box: bool, cutout: Any, picture: Any, hidden: Any) -> None:
+def cut_out(box: NDArray, grey_box: bool, cutout: NDArray, picture: NDArray, hidden: NDArray) -> None:
     left, top, right, bottom = box
     for y in range(top, bottom):
         for x in range(left, right):
@@ -162,46 +155,30 @@ def cut_out(box: Any, grey_box: bool, cutout: Any, picture: Any, hidden: Any) ->
 
 
 @compiled
-def fill(picture: Any, level: int) -> None:
+def fill(picture: NDArray, level: int) -> None:
     flat = picture.reshape(-1)
     for i in range(flat.size):
         flat[i] = level
 
 
 @compiled
-def transform(affine: Any, picture: Any, outside: int, target: Any) -> None:
+def transform(affine: NDArray, picture: NDArray, outside: int, target: NDArray) -> None:
     a, _, _, d, _, _ = affine
     if a == 65536 and d == 0:
         slide_rows(affine, picture, outside, target)
     elif picture.shape[2] == 3:
-        turn(affine, picture, outside, target, 3)
+        map_pixels(affine, picture, outside, target, 3)
     else:
-        turn(affine, picture, outside, target, picture.shape[2])
-
-
-@compiled
-def slide_rows(affine: Any, picture: Any, outside: int, target: Any) -> None:
-    """The affine map when every row only moves as a whole: translation and ShearX."""
-    height, width, channels = picture.shape
-    _, b, c, _, e, f = affine
-    source = picture.reshape((height, width * channels))
-    shown = target.reshape((height, width * channels))
-    fill(target, outside)
-    for y in range(height):
-        row, shift = (e * y + f) >> 16, (b * y + c) >> 16
-        if 0 <= row < height:
-            for i in range(max(0, -shift) * channels, min(width, width - shift) * channels):
-                shown[np.uintp(y), np.uintp(i)] = source[np.uintp(row), np.uintp(i + shift * channels)]
+        map_pixels(affine, picture, outside, target, picture.shape[2])
 
 
 @inlined
-def turn(affine: Any, picture: Any, outside: int, target: Any, channels: int) -> None:
+def map_pixels(affine: NDArray, picture: NDArray, outside: int, target: NDArray, channels: int) -> None:
     height, width, _ = picture.shape
     a, b, c, d, e, f = affine
     for y in range(height):
         for x in range(width):
-            column = (a * x + b * y + c) >> 16
-            row = (d * x + e * y + f) >> 16
+            column, row = (a * x + b * y + c) >> 16, (d * x + e * y + f) >> 16
             if 0 <= column < width and 0 <= row < height:
                 for channel in range(channels):
                     target[y, x, channel] = picture[row, column, channel]
@@ -211,44 +188,39 @@ def turn(affine: Any, picture: Any, outside: int, target: Any, channels: int) ->
 
 
 @compiled
-def change_levels(op: int, magnitude: float, picture: Any, spare: Any, whole: Any) -> None:
-    if op == BRIGHTNESS:
-        fill(spare, 0)
-        blend(spare, picture, np.float32(magnitude))
-    elif op == COLOR:
-        fill_with_luma(picture, spare)
-        blend(spare, picture, np.float32(magnitude))
-    elif op == CONTRAST:
-        fill(spare, mean_luma(picture))
-        blend(spare, picture, np.float32(magnitude))
-    elif op == SHARPNESS:
-        smooth(picture, spare)
-        blend(spare, picture, np.float32(magnitude))
-    elif op == POSTERIZE:
+def slide_rows(affine: NDArray, picture: NDArray, outside: int, target: NDArray) -> None:
+    """The affine map when every row only moves as a whole: translation and ShearX."""
+    height, width, channels = picture.shape
+    _, b, c, _, e, f = affine
+    source, result = picture.reshape((height, width * channels)), target.reshape((height, width * channels))
+    fill(target, outside)
+    for y in range(height):
+        row, shift = (e * y + f) >> 16, (b * y + c) >> 16
+        if 0 <= row < height:
+            for i in range(max(0, -shift) * channels, min(width, width - shift) * channels):
+                result[np.uintp(y), np.uintp(i)] = source[np.uintp(row), np.uintp(i + shift * channels)]
+
+
+@inlined
+def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray, whole: Window) -> None:
+    if op == policy.POSTERIZE:
         posterize(int(magnitude), picture)
-    elif op == SOLARIZE:
+    elif op == policy.SOLARIZE:
         solarize(int(np.ceil(magnitude)), picture)
-    elif op == AUTO_CONTRAST or op == EQUALIZE:
-        levels = np.empty((picture.shape[2], 256), np.uint8)
-        if op == AUTO_CONTRAST:
-            find_autocontrast(picture, levels)
+    elif op == policy.AUTO_CONTRAST or op == policy.EQUALIZE:
+        table = np.empty((picture.shape[2], 256), np.uint8)
+        if op == policy.AUTO_CONTRAST:
+            find_autocontrast(picture, table)
         else:
-            find_equalize(picture, levels)
-        gather(picture, whole, levels, picture)
+            find_equalize(picture, table)
+        gather(picture, whole, table, picture)
+    else:
+        find_degenerate(op, picture, spare)
+        blend(spare, picture, np.float32(magnitude))
 
 
 @compiled
-def blend(degenerate: Any, picture: Any, factor: float) -> None:
-    """Pillow's blend, in float32 and truncated, of picture with its degenerate form."""
-    base, level = degenerate.reshape(-1), picture.reshape(-1)
-    for i in range(level.size):
-        start = np.float32(base[i])
-        mixed = start + factor * (np.float32(level[i]) - start)
-        level[i] = np.uint8(np.int32(min(max(mixed, np.float32(0)), np.float32(255))))
-
-
-@compiled
-def posterize(bits: int, picture: Any) -> None:
+def posterize(bits: int, picture: NDArray) -> None:
     flat = picture.reshape(-1)
     mask = np.uint8(256 - (1 << (8 - bits)))
     for i in range(flat.size):
@@ -256,15 +228,39 @@ def posterize(bits: int, picture: Any) -> None:
 
 
 @compiled
-def solarize(threshold: int, picture: Any) -> None:
+def solarize(threshold: int, picture: NDArray) -> None:
     flat = picture.reshape(-1)
     for i in range(flat.size):
-        level = flat[i]
-        flat[i] = level if level < threshold else 255 - level
+        flat[i] = flat[i] if flat[i] < threshold else 255 - flat[i]
 
 
 @compiled
-def luma(picture: Any, y: int, x: int) -> int:
+def blend(degenerate: NDArray, picture: NDArray, factor: np.float32) -> None:
+    """Pillow's blend, in float32 and truncated."""
+    base, flat = degenerate.reshape(-1), picture.reshape(-1)
+    for i in range(flat.size):
+        start = np.float32(base[i])
+        mixed = start + factor * (np.float32(flat[i]) - start)
+        flat[i] = np.int32(min(max(mixed, np.float32(0)), np.float32(255)))
+
+
+@inlined
+def find_degenerate(op: int, picture: NDArray, target: NDArray) -> None:
+    """What the enhancers blend with: black, greys, the mean grey, a smoother picture."""
+    if op == policy.BRIGHTNESS:
+        fill(target, 0)
+    elif op == policy.CONTRAST:
+        fill(target, mean_luma(picture))
+    elif op == policy.SHARPNESS:
+        smooth(picture, target)
+    elif op == policy.COLOR and picture.shape[2] == 3:
+        spread_luma(picture, target, 3)
+    else:
+        spread_luma(picture, target, picture.shape[2])
+
+
+@compiled
+def luma(picture: NDArray, y: int, x: int) -> int:
     channels = picture.shape[2]
     if channels == 3:
         red, green, blue = picture[y, x, 0], picture[y, x, 1], picture[y, x, 2]
@@ -276,85 +272,27 @@ def luma(picture: Any, y: int, x: int) -> int:
 
 
 @compiled
-def mean_luma(picture: Any) -> int:
+def mean_luma(picture: NDArray) -> int:
     height, width, _ = picture.shape
     total = 0
     for y in range(height):
         for x in range(width):
             total += luma(picture, y, x)
-    pixels = height * width
-    return (2 * total + pixels) // (2 * pixels)
-
-
-@compiled
-def fill_with_luma(picture: Any, target: Any) -> None:
-    if picture.shape[2] == 3:
-        spread_luma(picture, target, 3)
-    else:
-        spread_luma(picture, target, picture.shape[2])
+    return (2 * total + height * width) // (2 * height * width)
 
 
 @inlined
-def spread_luma(picture: Any, target: Any, channels: int) -> None:
-    for y in range(picture.shape[0]):
-        for x in range(picture.shape[1]):
+def spread_luma(picture: NDArray, target: NDArray, channels: int) -> None:
+    height, width, _ = picture.shape
+    for y in range(height):
+        for x in range(width):
             level = luma(picture, y, x)
             for c in range(channels):
                 target[y, x, c] = level
 
 
 @compiled
-def find_autocontrast(picture: Any, levels: Any) -> None:
-    """Stretch each channel's range to 0..255."""
-    height, width, channels = picture.shape
-    lines = picture.reshape((height, width * channels))
-    low, high = np.full(width * channels, 255, np.uint8), np.zeros(width * channels, np.uint8)
-    for y in range(height):
-        for i in range(width * channels):
-            low[i] = min(low[i], lines[y, i])
-            high[i] = max(high[i], lines[y, i])
-    for c in range(channels):
-        for i in range(c, width * channels, channels):
-            low[c] = min(low[c], low[i])
-            high[c] = max(high[c], high[i])
-        lowest, highest = np.float64(low[c]), np.float64(high[c])
-        scale = 255.0 / (highest - lowest) if highest > lowest else 1.0
-        offset = -lowest * scale if highest > lowest else 0.0
-        for i in range(256):
-            levels[c, i] = np.int32(min(max(i * scale + offset, 0.0), 255.0))
-
-
-@compiled
-def find_equalize(picture: Any, levels: Any) -> None:
-    """Spread each channel's levels so that all of 0..255 are used about equally often."""
-    channels = picture.shape[2]
-    counts = np.zeros((channels, 256), np.int32)
-    if channels == 3:
-        _count(picture, counts, 3)
-    else:
-        _count(picture, counts, channels)
-    for c in range(channels):
-        highest = 255
-        while counts[c, highest] == 0:
-            highest -= 1
-        step = (picture.shape[0] * picture.shape[1] - counts[c, highest]) // 255
-        below = step // 2
-        for i in range(256):
-            counts[c, i], below = below, below + counts[c, i]
-        for i in range(256):
-            levels[c, i] = np.int32(min(counts[c, i] / step, 255.0)) if step > 0 else i
-
-
-@inlined
-def _count(picture: Any, counts: Any, channels: int) -> None:
-    for y in range(picture.shape[0]):
-        for x in range(picture.shape[1]):
-            for c in range(channels):
-                counts[c, picture[y, x, c]] += 1
-
-
-@compiled
-def smooth(picture: Any, target: Any) -> None:
+def smooth(picture: NDArray, target: NDArray) -> None:
     """3x3 smoothing, centre 5 and the others 1 of 13; the border stays as it is."""
     height, width, channels = picture.shape
     line = width * channels
@@ -362,13 +300,62 @@ def smooth(picture: Any, target: Any) -> None:
     for y in range(height):
         for i in range(line):
             result[y, i] = source[y, i]
-    if height < 3 or width < 3:
+    if width < 3:
         return
     three = np.empty(line, np.uint16)
     for y in range(1, height - 1):
         for i in range(line):
             three[i] = source[y - 1, i] + source[y, i] + source[y + 1, i]
         for i in range(channels, line - channels):
-            at = np.uintp(i)
-            nine = three[np.uintp(i - channels)] + three[at] + three[np.uintp(i + channels)]
-            result[np.uintp(y), at] = (nine + 4 * source[np.uintp(y), at] + 6) // 13
+            nine = three[np.uintp(i - channels)] + three[np.uintp(i)] + three[np.uintp(i + channels)]
+            result[np.uintp(y), np.uintp(i)] = (nine + 4 * source[np.uintp(y), np.uintp(i)] + 6) // 13
+
+
+@compiled
+def find_autocontrast(picture: NDArray, table: NDArray) -> None:
+    """Each channel's range stretched to 0..255."""
+    height, width, channels = picture.shape
+    line = width * channels
+    source = picture.reshape((height, line))
+    low, high = np.full(line, 255, np.uint8), np.zeros(line, np.uint8)
+    for y in range(height):
+        for i in range(line):
+            low[i] = min(low[i], source[y, i])
+            high[i] = max(high[i], source[y, i])
+    for c in range(channels):
+        for i in range(c, line, channels):
+            low[c] = min(low[c], low[i])
+            high[c] = max(high[c], high[i])
+        span = np.float64(high[c]) - np.float64(low[c])
+        scale = 255.0 / span if span > 0 else 1.0
+        offset = -np.float64(low[c]) * scale if span > 0 else 0.0
+        for level in range(256):
+            table[c, level] = np.int32(min(max(level * scale + offset, 0.0), 255.0))
+
+
+@compiled
+def find_equalize(picture: NDArray, table: NDArray) -> None:
+    """Each channel's levels spread so that all of 0..255 are about equally frequent."""
+    height, width, channels = picture.shape
+    counts = np.zeros((channels, 256), np.int64)
+    if channels == 3:
+        count_levels(picture, counts, 3)
+    else:
+        count_levels(picture, counts, channels)
+    for c in range(channels):
+        highest = 255
+        while counts[c, highest] == 0:
+            highest -= 1
+        step = (height * width - counts[c, highest]) // 255
+        below = step // 2
+        for level in range(256):
+            table[c, level] = min(255, int(below / step)) if step > 0 else level
+            below += counts[c, level]
+
+
+@inlined
+def count_levels(picture: NDArray, counts: NDArray, channels: int) -> None:
+    for y in range(picture.shape[0]):
+        for x in range(picture.shape[1]):
+            for c in range(channels):
+                counts[c, picture[y, x, c]] += 1

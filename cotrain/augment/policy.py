@@ -91,9 +91,7 @@ class Policy(BaseModel):
 PRESETS: dict[str, Policy] = {
     "paper": Policy(),
     "code": Policy(order="ops_first", pad="zero", cutout="none"),
-    "fixmatch": Policy(
-        operations=2, probability=0.5, magnitudes="levels", fill="grey", cutout="fixed", truncate=True
-    ),
+    "fixmatch": Policy(operations=2, probability=0.5, magnitudes="levels", fill="grey", cutout="fixed", truncate=True),
 }
 
 
@@ -229,9 +227,7 @@ def _random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> 
     return shifted_boxes(side, centre, height, width)
 
 
-def shifted_boxes(
-    side: NDArray[np.float64], centre: NDArray[np.float64], height: int, width: int
-) -> NDArray[np.int64]:
+def shifted_boxes(side: NDArray[np.float64], centre: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
     """The paper's Cutout: shifted into the image at the left and top, cut off at the right and bottom."""
     size = np.array([width, height])
     first = np.maximum(0, centre - side / 2).astype(np.int64)

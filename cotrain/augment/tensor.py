@@ -1,7 +1,7 @@
 """Views on any device: batched tensor operations over the views that share an operation, equal to `kernel.py`.
 
 Which views share one is known from the `Draw`, on the CPU, so nothing waits for the device.
-Pictures are (n, H, W, C) uint8; `shown`, (n, H, W, 1), is false where the view has nothing to show.
+Pictures are (n, H, W, C) uint8; `hidden`, (n, H, W, 1), is true where mid-grey is painted at the end.
 """
 
 from collections.abc import Callable
@@ -32,44 +32,45 @@ def render(images: Tensor, rows: Tensor, draw: Draw, policy: Policy, cutout: NDA
     """The views of images[rows], written through `table` (C, 257): one entry for each level, the last for mid-grey."""
     device = images.device
     picture = images[rows.to(device)]
-    shown = torch.ones_like(picture[..., :1], dtype=torch.bool)
+    hidden = torch.zeros_like(picture[..., :1], dtype=torch.bool)
+    window = _crop_source(picture, draw, policy)
     if policy.order == "weak_first":
-        picture, shown = _crop(picture, shown, draw, policy)
-    picture = torch.where(_per_view(draw.truncate, device), _to(TRUNCATED, device)[picture.int()], picture)
+        picture = _sample(picture, *window)
+    if draw.truncate.any():
+        picture = torch.where(_per_view(draw.truncate, device), _to(TRUNCATED, device)[picture.int()], picture)
     for ops, magnitudes, affines in zip(draw.ops.T, draw.magnitudes.T, draw.affines.swapaxes(0, 1), strict=True):
-        _operate(picture, shown, ops, magnitudes, affines, policy)
+        _operate(picture, hidden, ops, magnitudes, affines, policy)
     box = _inside_boxes(draw.boxes, picture)
     if policy.cutout == "fixed":
-        shown = shown & ~box
+        hidden = hidden | box
     else:
-        picture, shown = torch.where(box, _to(cutout, device), picture), shown | box
+        picture, hidden = torch.where(box, _to(cutout, device), picture), hidden & ~box
     if policy.order == "ops_first":
-        picture, shown = _crop(picture, shown, draw, policy)
+        picture, hidden = _sample(picture, *window), _sample(hidden, *window)
     written = _to(table, device)
-    return torch.where(shown, written[torch.arange(len(cutout), device=device), picture.int()], written[:, 256])
+    return torch.where(hidden, written[:, 256], written[torch.arange(len(cutout), device=device), picture.int()])
 
 
 def _operate(
-    picture: Tensor, shown: Tensor, ops: NDArray, magnitudes: NDArray, affines: NDArray, policy: Policy
+    picture: Tensor, hidden: Tensor, ops: NDArray, magnitudes: NDArray, affines: NDArray, policy: Policy
 ) -> None:
     """Apply to each view, in place, its own operation."""
     for op in np.unique(ops):
         if op in LEVEL_OPERATIONS:
-            views, group = _group(ops == op, picture)
-            picture[views] = LEVEL_OPERATIONS[op](group, magnitudes[ops == op])
+            views = _views(ops == op, picture)
+            picture[views] = LEVEL_OPERATIONS[op](picture[views], magnitudes[ops == op])
     moved = np.isin(ops, GEOMETRIC)
     if moved.any():
-        views, group = _group(moved, picture)
+        views = _views(moved, picture)
         row, column = _affine_source(affines[moved], picture)
-        picture[views] = _sample(group, row, column)
+        picture[views] = _sample(picture[views], row, column)
         if policy.fill == "grey":
-            shown[views] = _sample(shown[views], row, column)
-    shown |= _per_view(np.isin(ops, OPAQUE), picture.device)
+            hidden[views] = ~_sample(~hidden[views], row, column)
+    hidden &= ~_per_view(np.isin(ops, OPAQUE), picture.device)
 
 
-def _group(chosen: NDArray, picture: Tensor) -> tuple[Tensor, Tensor]:
-    views = _to(np.flatnonzero(chosen), picture.device)
-    return views, picture[views]
+def _views(chosen: NDArray, picture: Tensor) -> Tensor:
+    return _to(np.flatnonzero(chosen), picture.device)
 
 
 def _to(values: NDArray, device: torch.device) -> Tensor:
@@ -97,24 +98,16 @@ def _affine_source(affines: NDArray, picture: Tensor) -> tuple[Tensor, Tensor]:
     return (d * x + e * y + f) >> 16, (a * x + b * y + c) >> 16
 
 
-def _crop(picture: Tensor, shown: Tensor, draw: Draw, policy: Policy) -> tuple[Tensor, Tensor]:
-    """Flip, pad and crop; padding counts as shown."""
+def _crop_source(picture: Tensor, draw: Draw, policy: Policy) -> tuple[Tensor, Tensor]:
+    """Rows (n, H, 1) and columns (n, 1, W) that each view's crop shows; those of zero padding lie outside."""
     height, width = picture.shape[1:3]
-    reflect = policy.pad == "reflect"
-    row = _crop_source(draw.shift[:, 0], height, reflect)
-    column = _crop_source(draw.shift[:, 1], width, reflect)
-    column = np.where(draw.flip[:, None], width - 1 - column, column)
-    rows, columns = _to(row, picture.device)[:, :, None], _to(column, picture.device)[:, None, :]
-    return _sample(picture, rows, columns), ~_sample(~shown, rows, columns)
-
-
-def _crop_source(shift: NDArray, side: int, reflect: bool) -> NDArray:
-    """(n, side) the row, or column, that each one of the crop shows; outside of the image for zero padding."""
-    source = np.arange(side) + shift[:, None]
-    if reflect:
-        source = np.abs(source)
-        source = np.where(source < side, source, 2 * (side - 1) - source)
-    return source
+    rows = np.arange(height) + draw.shift[:, :1]
+    columns = np.arange(width) + draw.shift[:, 1:]
+    if policy.pad == "reflect":
+        rows, columns = np.abs(rows), np.abs(columns)
+        rows, columns = np.minimum(rows, 2 * (height - 1) - rows), np.minimum(columns, 2 * (width - 1) - columns)
+    columns = np.where(draw.flip[:, None], width - 1 - columns, columns)
+    return _to(rows, picture.device)[:, :, None], _to(columns, picture.device)[:, None, :]
 
 
 def _inside_boxes(boxes: NDArray, picture: Tensor) -> Tensor:

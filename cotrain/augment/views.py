@@ -1,6 +1,8 @@
 """Carrying out a `Draw`: on CPU images by the compiled kernel, on any other device by batched tensor operations."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from typing import Literal
 
 import numpy as np
@@ -9,15 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import kernel, tensor
-from cotrain.augment.policy import CUTOUT_LUMA, CUTOUT_RGB, Draw, Policy
+from cotrain.augment.policy import CUTOUT_LUMA, CUTOUT_RGB, TRUNCATED, Draw, Policy
 
 Rows = Sequence[int] | NDArray[np.int64] | Tensor
 Path = Literal["auto", "kernel", "tensor"]
 
 
-def pixels(
-    images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Path = "auto"
-) -> Tensor:
+def pixels(images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Path = "auto") -> Tensor:
     """Views of images[rows] as uint8 (n, H, W, C); FixMatch's mid-grey, 127.5, is shown as 127."""
     levels = np.append(np.arange(256), 127).astype(np.uint8)
     return _render(images, rows, draw, policy, np.tile(levels, (images.shape[3], 1)), threads, path)
@@ -39,21 +39,41 @@ def normalised(
     if not len(mean) == len(std) == channels:
         raise ValueError(f"images of {channels} channels need as many means and stds, got {len(mean)} and {len(std)}")
     levels = np.append(np.arange(256, dtype=np.float32) / np.float32(255), np.float32(0.5))
-    table = (levels - np.float32(mean)[:, None]) / np.float32(std)[:, None]
+    table = (levels - np.array(mean, np.float32)[:, None]) / np.array(std, np.float32)[:, None]
     return _render(images, rows, draw, policy, table, threads, path).permute(0, 3, 1, 2)
 
 
-def _render(
-    images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, threads: int, path: Path
-) -> Tensor:
+def _render(images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, threads: int, path: Path) -> Tensor:
+    """`table` (C, 257) has what to write for each level of each channel, and last for mid-grey."""
     rows = torch.as_tensor(rows, dtype=torch.int64)
     _check(images, rows, draw)
     channels = images.shape[3]
     cutout = np.array(CUTOUT_RGB if channels == 3 else [CUTOUT_LUMA] * channels, np.uint8)
     if path == "tensor" or (path == "auto" and images.device.type != "cpu"):
         return tensor.render(images, rows, draw, policy, cutout, table)
-    out = kernel.render(images.contiguous().numpy(), rows.cpu().numpy(), draw, policy, cutout, table, threads)
-    return torch.from_numpy(out)
+    return torch.from_numpy(
+        _run_kernel(images.contiguous().numpy(), rows.cpu().numpy(), draw, policy, cutout, table, threads)
+    )
+
+
+def _run_kernel(
+    images: NDArray, rows: NDArray, draw: Draw, policy: Policy, cutout: NDArray, table: NDArray, threads: int
+) -> NDArray:
+    out = np.empty((len(rows), *images.shape[1:]), table.dtype)
+    style = (policy.pad == "zero", policy.order == "ops_first", policy.fill == "grey", policy.cutout == "fixed")
+    read = np.stack([np.arange(256, dtype=np.uint8), TRUNCATED])[:, None].repeat(images.shape[3], axis=1)
+
+    def render_part(part: slice) -> None:
+        decisions = tuple(np.ascontiguousarray(getattr(draw, field.name)[part]) for field in fields(Draw))
+        kernel.render(images, rows[part], decisions, style, cutout, read, table, out[part])
+
+    if threads == 1:
+        render_part(slice(len(rows)))
+    else:
+        ends = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(render_part, map(slice, ends, ends[1:])))
+    return out
 
 
 def _check(images: Tensor, rows: Tensor, draw: Draw) -> None:
@@ -64,7 +84,7 @@ def _check(images: Tensor, rows: Tensor, draw: Draw) -> None:
         raise ValueError(f"{len(rows)} rows but a draw of {len(draw)} views")
     if len(rows) == 0:
         return
-    if rows.min() < 0 or rows.max() >= len(images):
+    if rows.device.type == "cpu" and (rows.min() < 0 or rows.max() >= len(images)):
         raise IndexError(f"rows must lie in 0..{len(images) - 1}, not {int(rows.min())}..{int(rows.max())}")
     height, width = images.shape[1:3]
     if (draw.boxes > [width, height, width, height]).any() or (abs(draw.shift) >= [height, width]).any():

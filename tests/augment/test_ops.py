@@ -1,5 +1,7 @@
 """Every operation, by the kernel and by tensors, equals Pillow's in every pixel."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -13,34 +15,34 @@ from cotrain.augment import OPS, Policy, draw_op, pixels
 from .pictures import KINDS, SIZES, batches, picture
 from .pillow_reference import apply
 
+ENHANCERS = ("Brightness", "Color", "Contrast", "Sharpness")
+SHIFTS = ("ShearX", "ShearY", "TranslateX", "TranslateY")
 RANGES = {
-    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), (0.0, 2.5)),
+    **dict.fromkeys(ENHANCERS, (0.0, 2.5)),
+    **dict.fromkeys(SHIFTS, (-1.2, 1.2)),
     "Posterize": (1.0, 8.0),
     "Rotate": (-89.9, 89.9),
-    **dict.fromkeys(("ShearX", "ShearY", "TranslateX", "TranslateY"), (-1.2, 1.2)),
     "Solarize": (0.0, 256.0),
 }
 NOTABLE = {
-    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), [0.0, 0.05, 0.28, 0.95, 1.0, 1.72]),
-    "Posterize": [1.0, 4.0, 4.999, 7.999, 8.0],
-    "Rotate": [-45.0, -30.0, -1e-9, 0.0, 30.0, 60.0],
-    **dict.fromkeys(("ShearX", "ShearY", "TranslateX", "TranslateY"), [-0.3, -0.0, 0.0, 1e-7, 0.3]),
-    "Solarize": [0.0, 0.5, 26.0, 255.0, 255.001, 256.0],
+    **dict.fromkeys(ENHANCERS, (0.0, 0.05, 0.28, 0.95, 1.0, 1.72)),
+    **dict.fromkeys(SHIFTS, (-0.3, -0.0, 0.0, 1e-7, 0.3)),
+    "Posterize": (1.0, 4.0, 4.999, 7.999, 8.0),
+    "Rotate": (-45.0, -30.0, -1e-9, 0.0, 30.0, 60.0),
+    "Solarize": (0.0, 0.5, 26.0, 255.0, 255.001, 256.0),
 }
 
 
-def by_pillow(images: Tensor, name: str, magnitudes: list[float]) -> Tensor:
+def by_pillow(images: Tensor, name: str, magnitudes: Sequence[float]) -> Tensor:
     """(n, H, W, C) uint8, image i with magnitude i."""
     arrays = images.numpy()
     if images.shape[3] == 1:
         arrays = arrays[..., 0]
-    changed = [
-        np.asarray(apply(Image.fromarray(array), name, v)) for array, v in zip(arrays, magnitudes, strict=True)
-    ]
+    changed = [np.asarray(apply(Image.fromarray(array), name, v)) for array, v in zip(arrays, magnitudes, strict=True)]
     return torch.from_numpy(np.stack(changed).reshape(images.shape))
 
 
-def assert_equals_pillow(images: Tensor, name: str, magnitudes: list[float]) -> None:
+def assert_equals_pillow(images: Tensor, name: str, magnitudes: Sequence[float]) -> None:
     draw = draw_op(name, magnitudes, *images.shape[1:3])
     expected = by_pillow(images, name, magnitudes)
     for path in ("kernel", "tensor"):
@@ -70,7 +72,7 @@ def test_any_image_any_magnitude(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_all_notable_magnitudes_sizes_and_kinds(name: str, channels: int) -> None:
     rng = np.random.default_rng(0)
-    magnitudes = NOTABLE.get(name, [0.0])
+    magnitudes = NOTABLE.get(name, (0.0,))
     for height, width in SIZES:
         for kind in KINDS:
             images = torch.from_numpy(np.stack([picture(kind, height, width, channels, rng) for _ in magnitudes]))

@@ -92,7 +92,7 @@ def test_fixmatch_magnitudes_are_its_levels() -> None:
     }
     for name, values in expected.items():
         np.testing.assert_allclose(np.unique(magnitudes_of(draw, name)), values, rtol=1e-12)
-    bits, counts = np.unique(magnitudes_of(draw, "Posterize"), return_counts=True)
+    counts = np.bincount(magnitudes_of(draw, "Posterize").astype(int))[1:]
     np.testing.assert_allclose(counts / counts.sum(), [2 / 9, 3 / 9, 2 / 9, 2 / 9], atol=0.04)
 
 

@@ -1,0 +1,70 @@
+"""A bar in a terminal, lines elsewhere."""
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cotrain import log
+from cotrain.log import Log, StepProgress, clock, read_log
+
+
+def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = (
+        "fit digits --labels 20 --steps 12 --optim.labelled 8 --optim.unlabelled 16 --run.log_every 2 --no-baseline"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160", "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cotrain", *command.split()], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert shown.count(b"\x1b[2K") > 1, "the line is drawn over and over"
+    assert "12/12" in text
+    for word in ("steps/s", "agreement 0.", "supervised ", "unsupervised ", "0:00:00", "all heads together"):
+        assert word in text
+
+
+def test_elsewhere_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "PLAIN_SECONDS", 0.0)
+    output = io.StringIO()
+    with StepProgress(Console(file=output), "training", 0, 3) as progress:
+        for step in (1, 2, 3):
+            progress.advance(step, {"agreement": step / 10})
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 3
+    assert re.fullmatch(r"training: step 2/3  [\d.]+ steps/s  0:00 left  agreement 0\.200", lines[1])
+
+
+def test_times_read_like_a_clock() -> None:
+    assert [clock(seconds) for seconds in (0, 59.6, 61, 3600 + 125)] == ["0:00", "1:00", "1:01", "1:02:05"]
+
+
+def test_reopening_a_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with Log(path, 0) as lines:
+        for step in (5, 10, 15):
+            lines.write({"step": step})
+    with open(path, "a") as file:
+        file.write('{"step": 18, "supe')
+    with Log(path, 10) as lines:
+        lines.write({"step": 12})
+    assert [row["step"] for row in read_log(path)] == [5, 10, 12]
