@@ -1,6 +1,7 @@
 """How many times faster than Pillow views are made, one thread each: `python -m benchmarks.views`.
 
-Ours includes drawing the random decisions; Pillow gets them drawn beforehand. Repetitions alternate.
+Ours includes drawing the random decisions; Pillow gets them drawn beforehand, and its flip and crop are one numpy
+lookup, so that each image is converted once. Each side runs in blocks of about equal length, which alternate.
 """
 
 import statistics
@@ -136,7 +137,7 @@ def natural_images(side: int) -> Tensor:
 
 
 def main() -> None:
-    print(f"batch {BATCH}, one thread, {REPETITIONS} alternating repetitions, microseconds per image: min (median)")
+    print(f"batch {BATCH}, one thread, {REPETITIONS} alternating blocks, microseconds per image: min (median)")
     print(f"{'views':13}{'size':>8}{'ours':>8}{'':>17}{'other':>8}{'':>19}{'ratio':>9}{'':>10}{'images/s':>10}")
     for row in rows():
         our, other = (f"{row[f'{who}_min']:9.2f} ({row[f'{who}_median']:.2f})" for who in ("our", "other"))

@@ -15,9 +15,9 @@ Window = tuple[NDArray, NDArray, NDArray]
 
 # Without fastmath: a fused or reordered float operation would leave Pillow's rounding.
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
-# Where a loop over channels is called with the constant 3, it is unrolled and about three times as fast.
+# So that a loop over channels, called with the constant 3, is unrolled: about three times as fast.
 inlined = numba.njit(inline="always", error_model="numpy")
-# Likewise np.uintp(index) in hot loops: a signed index could count from the end, and is tested for it each time.
+# Hot loops index by np.uintp: numba tests a signed index each time, as it could count from the end.
 
 
 @compiled
@@ -300,8 +300,6 @@ def smooth(picture: NDArray, target: NDArray) -> None:
     for y in range(height):
         for i in range(line):
             result[y, i] = source[y, i]
-    if width < 3:
-        return
     three = np.empty(line, np.uint16)
     for y in range(1, height - 1):
         for i in range(line):

@@ -10,7 +10,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from cotrain.types import Settings, UserError
 
 OPS = (
     "AutoContrast",
@@ -61,10 +63,8 @@ _SIGNED = np.arange(256, dtype=np.float32) * np.float32(2 / 255) - 1
 TRUNCATED = ((_SIGNED * 0.5 + 0.5) * 255).astype(np.uint8)
 
 
-class Policy(BaseModel):
+class Policy(Settings):
     """The settings of weak and strong views. `PRESETS` names the three combinations found in the literature."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     flip: bool = Field(True, description="Mirror half of the images left to right.")
     crop: float = Field(0.125, ge=0, lt=1, description="Pad by this share of each side, then crop back at random.")
@@ -198,7 +198,7 @@ def _padding(crop: float, height: int, width: int) -> NDArray[np.int64]:
     """Rows and columns added on each side."""
     padding = np.array([int(crop * height), int(crop * width)])
     if crop > 0 and not padding.all():
-        raise ValueError(
+        raise UserError(
             f"images of {height}x{width} are too small for a crop of {100 * crop:g} %: "
             f"at least {math.ceil(1 / crop)} pixels a side, or set augment.crop=0"
         )

@@ -150,10 +150,9 @@ def _contrast(picture: Tensor, magnitudes: NDArray) -> Tensor:
 def _sharpness(picture: Tensor, magnitudes: NDArray) -> Tensor:
     """Blend with a 3x3 smoothing, centre 5 and the others 1 of 13; the border has none."""
     smooth = picture.int()
-    if min(picture.shape[1:3]) >= 3:
-        three_rows = smooth[:, :-2] + smooth[:, 1:-1] + smooth[:, 2:]
-        nine = three_rows[:, :, :-2] + three_rows[:, :, 1:-1] + three_rows[:, :, 2:]
-        smooth[:, 1:-1, 1:-1] = (nine + 4 * smooth[:, 1:-1, 1:-1] + 6) // 13
+    three = smooth[:, :-2] + smooth[:, 1:-1] + smooth[:, 2:]
+    nine = three[:, :, :-2] + three[:, :, 1:-1] + three[:, :, 2:]
+    smooth[:, 1:-1, 1:-1] = (nine + 4 * smooth[:, 1:-1, 1:-1] + 6) // 13
     return _blend(smooth, picture, magnitudes)
 
 

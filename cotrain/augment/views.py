@@ -14,10 +14,10 @@ from cotrain.augment import kernel, tensor
 from cotrain.augment.policy import CUTOUT_LUMA, CUTOUT_RGB, TRUNCATED, Draw, Policy
 
 Rows = Sequence[int] | NDArray[np.int64] | Tensor
-Path = Literal["auto", "kernel", "tensor"]
+Route = Literal["auto", "kernel", "tensor"]
 
 
-def pixels(images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Path = "auto") -> Tensor:
+def pixels(images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Route = "auto") -> Tensor:
     """Views of images[rows] as uint8 (n, H, W, C); FixMatch's mid-grey, 127.5, is shown as 127."""
     levels = np.append(np.arange(256), 127).astype(np.uint8)
     return _render(images, rows, draw, policy, np.tile(levels, (images.shape[3], 1)), threads, path)
@@ -32,7 +32,7 @@ def normalised(
     std: Sequence[float],
     *,
     threads: int = 1,
-    path: Path = "auto",
+    path: Route = "auto",
 ) -> Tensor:
     """Views of images[rows] as float32 (n, C, H, W), channels last in memory: (pixel / 255 - mean) / std."""
     channels = images.shape[3]
@@ -43,7 +43,9 @@ def normalised(
     return _render(images, rows, draw, policy, table, threads, path).permute(0, 3, 1, 2)
 
 
-def _render(images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, threads: int, path: Path) -> Tensor:
+def _render(
+    images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, threads: int, path: Route
+) -> Tensor:
     """`table` (C, 257) has what to write for each level of each channel, and last for mid-grey."""
     rows = torch.as_tensor(rows, dtype=torch.int64)
     _check(images, rows, draw)
