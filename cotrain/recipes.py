@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from cotrain.augment import PRESETS
 from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RunSettings
-from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.types import UserError
 
-PAPER = PRESETS["paper"]
-NO_FLIP = PAPER.model_copy(update={"flip": False})
+NO_FLIP = PRESETS["paper"].model_copy(update={"flip": False})
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,6 @@ def digits() -> Config:
         data=DataSettings(labels=40),
         augment=NO_FLIP,
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
-        method=MultiHeadCoTraining(),
         optim=OptimSettings(steps=900, labelled=32, unlabelled=96, lr=0.1, ema=0.99, ema_warmup=True),
         run=RunSettings(checkpoint_every=300),
     )
@@ -56,10 +53,8 @@ def digits() -> Config:
 def small32() -> Config:
     """cotrain fit DATA.npz --recipe small32"""
     return Config(
-        augment=PAPER,
-        model=ModelSettings(backbone="wrn-10-2", bn_momentum=0.01),
-        method=MultiHeadCoTraining(),
-        optim=OptimSettings(steps=2000, labelled=32, unlabelled=96, lr=0.1, ema=0.99, ema_warmup=True),
+        model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
+        optim=OptimSettings(steps=2000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
         run=RunSettings(checkpoint_every=200),
     )
 

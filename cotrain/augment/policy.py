@@ -66,25 +66,25 @@ TRUNCATED = ((_SIGNED * 0.5 + 0.5) * 255).astype(np.uint8)
 class Policy(Settings):
     """The settings of weak and strong views. `PRESETS` names the three combinations found in the literature."""
 
-    flip: bool = Field(True, description="Mirror half of the images left to right.")
-    crop: float = Field(0.125, ge=0, lt=1, description="Pad by this share of each side, then crop back at random.")
-    pad: Literal["reflect", "zero"] = Field("reflect", description="What the crop's padding shows.")
-    operations: int = Field(3, ge=0, description="Operations drawn, with replacement, for each strong view.")
-    probability: float = Field(1.0, ge=0, le=1, description="Chance that a drawn operation is applied.")
+    flip: bool = Field(True, description="mirror half of the images left to right")
+    crop: float = Field(0.125, ge=0, lt=1, description="pad by this share of each side, then crop back at random")
+    pad: Literal["reflect", "zero"] = Field("reflect", description="what the crop's padding shows")
+    operations: int = Field(3, ge=0, description="operations drawn, with replacement, for each strong view")
+    probability: float = Field(1.0, ge=0, le=1, description="chance that a drawn operation is applied")
     magnitudes: Literal["paper", "levels"] = Field(
-        "paper", description="Continuous ranges of the paper, or FixMatch's integer levels 1 to 9."
+        "paper", description="continuous ranges of the paper, or FixMatch's integer levels 1 to 9"
     )
     order: Literal["weak_first", "ops_first"] = Field(
-        "weak_first", description="Whether flip and crop come before or after operations and cutout."
+        "weak_first", description="whether flip and crop come before or after operations and cutout"
     )
     fill: Literal["black", "grey"] = Field(
-        "black", description="What geometry leaves outside; grey paints it mid-grey at the end, as FixMatch's alpha."
+        "black", description="what geometry leaves outside; grey paints it mid-grey at the end, as FixMatch's alpha"
     )
     cutout: Literal["random", "fixed", "none"] = Field(
-        "random", description="Box of random side up to half the width, FixMatch's box of half of each side, or none."
+        "random", description="box of random side up to half the width, FixMatch's box of half of each side, or none"
     )
     truncate: bool = Field(
-        False, description="Before a strong view's operations, lower the 47 levels that FixMatch's float trip lowers."
+        False, description="before a strong view's operations, lower the 47 levels that FixMatch's float trip lowers"
     )
 
 
