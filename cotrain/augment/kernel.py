@@ -27,37 +27,40 @@ def render(
     draw: tuple[NDArray, ...],
     style: tuple[bool, bool, bool, bool],
     cutout: NDArray,
-    read: NDArray,
+    truncated: NDArray,
     table: NDArray,
     out: NDArray,
 ) -> None:
     """Write view i of images[rows[i]] to out[i].
 
     `draw` is the fields of a Draw, `style` those of the policy that are not in it, `cutout` (C,) the levels of boxes.
-    Levels are read through `read` (2, C, 256), one table for plain and one for truncated views, and written through
-    `table` (C, 257), whose last column is for mid-grey.
+    `truncated` (C, 256) maps the levels of truncated views, `table` (C, 257) all levels and, last, mid-grey on writing.
     """
     flip, shift, truncate, ops, magnitudes, affines, boxes = draw
     zero_padding, crop_last, grey_fill, grey_box = style
     _, height, width, channels = images.shape
-    pictures = np.empty((2, height, width, channels), np.uint8)
+    pictures = np.empty((3, height, width, channels), np.uint8)
     masks = np.empty((3, height, width, 1), np.uint8)
     whole = np.arange(height), np.arange(width), np.array([0, height, 0, width])
     crop = np.arange(height), np.arange(width), np.array([0, height, 0, width])
-    first, last = (whole, crop) if crop_last else (crop, whole)
     for i in range(len(rows)):
+        source = images[rows[i]]
         find_crop(shift[i], flip[i], zero_padding, crop)
-        picture, window = images[rows[i]], crop
-        changed = ops.shape[1] > 0 or boxes[i, 2] > 0 or truncate[i]
-        if changed:
-            gather(picture, first, read[int(truncate[i])], pictures[0])
-            picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
-            cut_out(boxes[i], grey_box, cutout, picture, hidden)
-            window = last
-        gather(picture, window, table, out[i])
-        if changed and (grey_fill or grey_box):
-            gather(hidden, window, read[0], masks[2])
-            paint_grey(masks[2], table, out[i])
+        if not (zero_padding or truncate[i] or ops.shape[1] > 0 or boxes[i, 2] > 0):
+            look_up(source, crop, table, out[i])
+            continue
+        copy(source, whole if crop_last else crop, pictures[0])
+        if truncate[i]:
+            look_up(pictures[0], whole, truncated, pictures[0])
+        picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
+        cut_out(boxes[i], grey_box, cutout, picture, hidden)
+        if crop_last:
+            copy(picture, crop, pictures[2])
+            copy(hidden, crop, masks[2])
+            picture, hidden = pictures[2], masks[2]
+        look_up(picture, whole, table, out[i])
+        if grey_fill or grey_box:
+            paint_grey(hidden, table, out[i])
 
 
 @compiled
@@ -70,7 +73,7 @@ def operate(
     masks: NDArray,
     whole: Window,
 ) -> tuple[NDArray, NDArray]:
-    """Apply the operations to the first picture; the result is one of the two, and what of it is hidden."""
+    """Apply the operations to the first picture; the result is that or the second, and what of it is hidden."""
     picture, spare = pictures[0], pictures[1]
     hidden, spare_hidden = masks[0], masks[1]
     fill(hidden, 0)
@@ -106,24 +109,43 @@ def find_crop(shift: NDArray, flip: bool, zero_padding: bool, window: Window) ->
 
 
 @compiled
-def gather(source: NDArray, window: Window, table: NDArray, target: NDArray) -> None:
-    """Target shows the window of source, each channel's levels through that channel's table."""
+def copy(source: NDArray, window: Window, target: NDArray) -> None:
     rows, columns, inside = window
     height, width, channels = target.shape
     if channels == 3:
-        gather_pixels(source, rows, columns, table, target, 3)
+        copy_pixels(source, rows, columns, target, 3)
     else:
-        gather_pixels(source, rows, columns, table, target, channels)
+        copy_pixels(source, rows, columns, target, channels)
     if inside[1] - inside[0] < height or inside[3] - inside[2] < width:
         for y in range(height):
             for x in range(width):
                 if not (inside[0] <= y < inside[1] and inside[2] <= x < inside[3]):
                     for c in range(channels):
-                        target[y, x, c] = table[c, 0]
+                        target[y, x, c] = 0
 
 
 @inlined
-def gather_pixels(
+def copy_pixels(source: NDArray, rows: NDArray, columns: NDArray, target: NDArray, channels: int) -> None:
+    for y in range(len(rows)):
+        row = np.uintp(rows[y])
+        for x in range(len(columns)):
+            column = np.uintp(columns[x])
+            for c in range(channels):
+                target[y, x, c] = source[row, column, c]
+
+
+@compiled
+def look_up(source: NDArray, window: Window, table: NDArray, target: NDArray) -> None:
+    """Copy a window without padding, each channel's levels through that channel's table."""
+    rows, columns, _ = window
+    if source.shape[2] == 3:
+        look_up_pixels(source, rows, columns, table, target, 3)
+    else:
+        look_up_pixels(source, rows, columns, table, target, source.shape[2])
+
+
+@inlined
+def look_up_pixels(
     source: NDArray, rows: NDArray, columns: NDArray, table: NDArray, target: NDArray, channels: int
 ) -> None:
     for y in range(len(rows)):
@@ -213,7 +235,7 @@ def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray, w
             find_autocontrast(picture, table)
         else:
             find_equalize(picture, table)
-        gather(picture, whole, table, picture)
+        look_up(picture, whole, table, picture)
     else:
         find_degenerate(op, picture, spare)
         blend(spare, picture, np.float32(magnitude))

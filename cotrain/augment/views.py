@@ -63,11 +63,11 @@ def _run_kernel(
 ) -> NDArray:
     out = np.empty((len(rows), *images.shape[1:]), table.dtype)
     style = (policy.pad == "zero", policy.order == "ops_first", policy.fill == "grey", policy.cutout == "fixed")
-    read = np.stack([np.arange(256, dtype=np.uint8), TRUNCATED])[:, None].repeat(images.shape[3], axis=1)
+    truncated = np.tile(TRUNCATED, (images.shape[3], 1))
 
     def render_part(part: slice) -> None:
         decisions = tuple(np.ascontiguousarray(getattr(draw, field.name)[part]) for field in fields(Draw))
-        kernel.render(images, rows[part], decisions, style, cutout, read, table, out[part])
+        kernel.render(images, rows[part], decisions, style, cutout, truncated, table, out[part])
 
     if threads == 1:
         render_part(slice(len(rows)))
