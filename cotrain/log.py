@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+LOSSES = ("supervised", "unsupervised")
 PLAIN_SECONDS = 10.0  # between lines when there is no terminal
 
 
@@ -65,10 +66,10 @@ class StepProgress:
         self.values = ""
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=8),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:.1f} steps/s"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[rate]:.1f}/s"),
+            TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[values]}"),
             console=console,
             disable=not console.is_terminal,
@@ -85,7 +86,11 @@ class StepProgress:
     def advance(self, step: int, values: Mapping[str, float] | None = None) -> None:
         """`values` when there are new ones."""
         if values is not None:
-            self.values = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+            losses = [f"{values[name]:.2f}" for name in ("supervised", "unsupervised") if name in values]
+            others = [
+                f"{name} {value:.2f}" for name, value in values.items() if name not in ("supervised", "unsupervised")
+            ]
+            self.values = "  ".join([*others, f"losses {' '.join(losses)}"])
         rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
         self.bar.update(self.task, completed=step, rate=rate, values=self.values)
         if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
