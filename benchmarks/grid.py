@@ -31,16 +31,16 @@ def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
 
 
 def train(data: str, folder: Path, settings: list[str], extra: list[str], threads: int) -> dict:
+    """Train, or go on, or find it done; another configuration in the same folder is refused by `fit` itself."""
     result = folder / "result.json"
-    if not result.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "cotrain", "fit", data, "--out", str(folder), *extra]
-        command += [word for setting in settings for word in ("--set", setting)]
-        command += ["--resume"] if (folder / "config.json").exists() else []
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        with open(folder.with_suffix(".txt"), "a") as output:
-            subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
-    return json.loads(result.read_text()) if result.exists() else {}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "cotrain", "fit", data, "--out", str(folder), *extra]
+    command += [word for setting in settings for word in ("--set", setting)]
+    command += ["--resume"] if (folder / "config.json").exists() else []
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    with open(f"{folder}.txt", "a") as output:
+        done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
+    return json.loads(result.read_text()) if done.returncode == 0 else {}
 
 
 def main() -> None:
@@ -85,8 +85,8 @@ def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str,
     ]
     for name in grid:
         done = [results[name, seed] for seed in seeds if results[name, seed]]
-        if not done:
-            lines.append(f"| {name} | failed or diverged ({len(seeds)}) | | | |")
+        if len(done) < len(seeds):
+            lines.append(f"| {name} | {len(seeds) - len(done)} of {len(seeds)} failed: see its .txt | | | |")
             continue
         only = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
         lines.append(

@@ -58,7 +58,9 @@ def our_step(net: MultiHead, batch: Batch, weak_pass: str) -> Callable[[], float
 def released_step(net: MultiHead, batch: Batch) -> Callable[[], float]:
     net = copy.deepcopy(net).to(memory_format=torch.contiguous_format).train()
     averaged = copy.deepcopy(net)
-    optimizer = torch.optim.SGD(net.parameters(), **OPTIM, nesterov=True, foreach=False)
+    optimizer = sgd(net, **OPTIM)
+    for group in optimizer.param_groups:
+        group["foreach"] = False
     everything = torch.cat([batch.x, batch.weak[0], *batch.strong]).contiguous()
 
     def step() -> float:

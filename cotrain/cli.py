@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, validators
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cotrain.config import Config, settings_of
-from cotrain.data import open_data
+from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
 from cotrain.fitting import default_config, evaluate, fit, versions
 from cotrain.interrupt import Interrupted
@@ -30,6 +30,7 @@ app = App(
 )
 console = Console()
 Flag = Parameter(negative=())
+Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 Changes = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), consume_multiple=False)]
 
 
@@ -77,14 +78,14 @@ def fit_command(
     """
     dataset = open_data(data)
     own_settings = resume and recipe is None and preset == "paper"
-    short = {"data.labels": labels, "method": method, "optim.steps": steps, "run.seed": seed}
+    baseline = False if no_baseline else None
+    short = {"data.labels": labels, "method": method, "optim.steps": steps, "run.seed": seed, "run.baseline": baseline}
     fitted = fit(
         dataset,
         out=out,
         config=None if own_settings else _base(recipe, preset, default_config(dataset)),
         settings={**parse_changes(changes), **{key: value for key, value in short.items() if value is not None}},
         resume=resume,
-        baseline=not no_baseline,
         console=console,
     )
     console.print(result_table(fitted.folder, fitted.result))
@@ -102,7 +103,10 @@ def evaluate_command(run: Path, *, data: str | None = None) -> None:
         Where the data lie now, if they moved; other content than the run was made from is refused.
     """
     opened = Run.open(run)
-    console.print(result_table(run, evaluate(opened, open_data(data or opened.split.source))))
+    source = data or opened.split.source
+    if data is None and not is_openable(source):
+        raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
+    console.print(result_table(run, evaluate(opened, open_data(source))))
 
 
 @app.command(name="predict")
@@ -120,13 +124,15 @@ def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> Non
     """
     if not images:
         raise UserError("predict needs image files or folders after the run folder")
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists already; choose another --out")
     rows = list(load(run).predict_files(find_images(images)))
     if out is None:
         sys.stdout.write(as_csv(rows))
         return
     write_csv(out, rows)
     unreadable = sum(bool(row["error"]) for row in rows)
-    console.print(f"{len(rows)} images, {unreadable} unreadable -> {out}", soft_wrap=True, highlight=False)
+    print(f"{len(rows)} images, {unreadable} unreadable -> {out}")
 
 
 @app.command(name="describe")
@@ -134,8 +140,8 @@ def describe_command(
     recipe: str | None = None,
     *,
     preset: Literal["paper", "code"] = "paper",
-    classes: int | None = None,
-    channels: int | None = None,
+    classes: Positive = None,
+    channels: Positive = None,
     changes: Changes = (),
 ) -> None:
     """The network, the images of a step, and every setting of a recipe. Without a recipe: what recipes there are.
@@ -197,7 +203,7 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
     if "seconds" in result:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
         table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
-    table.add_row("run folder", str(folder))
+    table.add_row("run folder", Text(str(folder)))
     return table
 
 
@@ -259,10 +265,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         if tokens[:1] == ["fit"] and {"--help", "-h"} & set(tokens):
-            console.print(settings_table(Config(), "All settings, with the paper's CIFAR-10 row as defaults"))
+            console.print(
+                settings_table(
+                    recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
+                )
+            )
     except (UserError, CycloptsError, OSError) as error:
         line = " ".join(str(error).split())
         print(f"cotrain: {line}", file=sys.stderr)
+        sys.exit(2)
+    except MemoryError as error:
+        print(f"cotrain: not enough memory ({error}); use smaller batches or a smaller network", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
         print(f"cotrain: {stop or 'interrupted'}", file=sys.stderr)

@@ -52,11 +52,12 @@ class OptimSettings(Settings):
 
 
 class RunSettings(Settings):
-    seed: int = Field(0, ge=0, description="draws the split, the initial weights, the batches and the views")
+    seed: int = Field(0, ge=0, lt=2**63, description="draws the split, the initial weights, the batches and the views")
     ensemble: Literal["probabilities", "logits"] = Field(
         "probabilities", description="heads are added as probabilities, or as logits (released code)"
     )
-    device: str = Field("auto", description="cpu, cuda, mps, ...; auto: a GPU if there is one")
+    baseline: bool = Field(True, description="train a labelled-only network too, to compare with")
+    device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if there is one")
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
         1000, ge=1, description="steps between evaluations on the valid images, if there are any"
@@ -94,7 +95,8 @@ class Config(Settings):
             if key == "augment" and isinstance(value, str):
                 values["augment"] = _choose("augment", value, PRESETS).model_dump()
             elif key == "method" and isinstance(value, str):
-                values["method"] = {"name": method_class(value).name}
+                name = method_class(value).name
+                values["method"] = values["method"] if name == self.method.name else {"name": name}
             else:
                 section, _, name = key.partition(".")
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
@@ -115,16 +117,21 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
     """Dotted key, value, choices and meaning of every setting."""
     for section in type(config).model_fields:
         part: Settings = getattr(config, section)
+        if section == "augment":
+            preset = next((name for name, policy in PRESETS.items() if policy == part), "own")
+            yield section, preset, "|".join(PRESETS), "a named set of the augment settings below"
         if isinstance(part, Method):
             yield section, part.name, "|".join(METHODS), "the learning method"
         for name, field in type(part).model_fields.items():
             yield f"{section}.{name}", getattr(part, name), _choices(field.annotation), field.description or ""
 
 
-def differences(before: Config, after: Config) -> list[str]:
-    """One phrase for each setting in which two configs differ."""
-    old = {key: value for key, value, _, _ in settings_of(before)}
-    new = {key: value for key, value, _, _ in settings_of(after)}
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """One phrase for each setting in which two dumped configs differ."""
+    old, new = (
+        {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
+        for values in (before, after)
+    )
     return [
         f"{key} was {old.get(key)!r} and is now {new.get(key)!r}" for key in old | new if old.get(key) != new.get(key)
     ]

@@ -17,14 +17,14 @@ import torch
 from rich.console import Console
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, draw_split, open_data
+from cotrain.data import Dataset, Split, draw_split, is_openable, open_data
 from cotrain.evaluate import score
 from cotrain.interrupt import Interrupted
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
 from cotrain.recipes import recipe_named
-from cotrain.run import Run, free_folder
+from cotrain.run import Run, reserve_folder
 from cotrain.train import check_trainable, pick_device, train
 from cotrain.types import UserError
 
@@ -48,14 +48,13 @@ def fit(
     config: Config | None = None,
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
-    baseline: bool = True,
     console: Console | None = None,
 ) -> Fitted:
     """Train on `data` and keep everything in the folder `out`.
 
     `config` is a recipe's (by default the one named like the data, or `small32`); `settings` are dotted keys to change
     in it, such as {"data.labels": 40, "run.seed": 1}. With `resume` an unfinished run in `out` goes on where it
-    was saved. `baseline=False` leaves out the labelled-only network that the result is compared with.
+    was saved.
     """
     console = console or Console(quiet=True)
     dataset = data if isinstance(data, Dataset) else open_data(str(data))
@@ -64,7 +63,7 @@ def fit(
         return Fitted(run.folder, run.result)
     with run.locked(), _resumable(run):
         device = pick_device(run.config.run.device)
-        labelled_only = _labelled_only(run, dataset, device, console) if baseline else None
+        labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
         result = {
@@ -83,7 +82,7 @@ def fit(
             "data": dataset.name,
             "device": str(device),
             "versions": versions(),
-            "command": shlex.join(sys.argv),
+            "command": run.command,
         }
         run.finish(result)
     return Fitted(run.folder, result)
@@ -93,9 +92,15 @@ def fit(
 def _resumable(run: Run) -> Iterator[None]:
     try:
         yield
-    except Interrupted as stop:
-        command = shlex.join(["cotrain", "fit", run.split.source, "--out", str(run.folder), "--resume"])
-        raise Interrupted(f"{stop}; go on with: {command}") from stop
+    except (Interrupted, KeyboardInterrupt) as stop:
+        what = str(stop) or "interrupted; the newest checkpoint is kept"
+        raise Interrupted(f"{what}; go on with: {_command_to_resume(run)}") from stop
+
+
+def _command_to_resume(run: Run) -> str:
+    if is_openable(run.split.source):
+        return shlex.join(["cotrain", "fit", run.split.source, "--out", str(run.folder), "--resume"])
+    return f"cotrain.fit(data, out={str(run.folder)!r}, resume=True)"
 
 
 def default_config(dataset: Dataset) -> Config:
@@ -104,10 +109,10 @@ def default_config(dataset: Dataset) -> Config:
 
 def _start(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:
     config = (config or default_config(dataset)).changed(settings or {})
-    folder = Path(out) if out is not None else free_folder(Path("runs"), Path(dataset.name).stem)
     split = _split(config, dataset)
     check_trainable(config, dataset)
-    return Run.create(folder, config, split)
+    folder = Path(out) if out is not None else reserve_folder(Path("runs"), Path(dataset.name).stem)
+    return Run.create(folder, config, split, shlex.join(sys.argv))
 
 
 def _resume(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from cotrain.checkpoint import write_whole
+
 LOSSES = ("supervised", "unsupervised")
 PLAIN_SECONDS = 10.0  # between lines when there is no terminal
 
@@ -37,9 +39,9 @@ class Log:
     """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved."""
 
     def __init__(self, path: Path, step: int) -> None:
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        path.write_text("".join(kept))
+        kept = [row for row in read_log(path) if row["step"] <= step]
+        if kept != read_log(path) or not path.exists():
+            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
         self.file = open(path, "a")  # noqa: SIM115
 
     def write(self, row: Mapping[str, float]) -> None:
@@ -54,7 +56,17 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Its rows, up to the first that a crash left unfinished."""
+    rows: list[dict[str, float]] = []
+    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict) or "step" not in row:
+            break
+        rows.append(row)
+    return rows
 
 
 class StepProgress:

@@ -1,6 +1,5 @@
 """Shared mathematics: small pure functions over logits."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -44,7 +43,3 @@ def error_percent(predicted: Tensor, labels: Tensor) -> float:
 def all_agree(predicted: Tensor) -> Tensor:
     """(H, n) predicted classes -> (n,) whether every head says the same."""
     return (predicted == predicted[0]).all(dim=0)
-
-
-def finite(*values: Tensor) -> bool:
-    return all(bool(torch.isfinite(value)) for value in values)

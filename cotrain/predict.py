@@ -53,7 +53,7 @@ class Model:
 
     def logits(self, images: NDArray[np.uint8] | Tensor, rows: NDArray[np.int64] | None = None) -> Tensor:
         """(H, n, C) of uint8 images (n, h, w) or (n, h, w, c), or of the given rows of them."""
-        pixels = torch.as_tensor(images)
+        pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
         wanted = (*self.size, self.channels)
@@ -62,6 +62,8 @@ class Model:
                 f"the model takes uint8 images of (n, {', '.join(map(str, wanted))}), "
                 f"not {pixels.dtype} of {tuple(pixels.shape)}"
             )
+        if len(pixels) == 0:
+            raise UserError("there is no image to predict")
         rows = np.arange(len(pixels)) if rows is None else rows
         return head_logits(self.net, pixels, rows, self.mean, self.std)
 
@@ -140,6 +142,4 @@ def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, str | int | float]]) -> None:
-    if path.exists():
-        raise UserError(f"{path} exists already; choose another --out")
-    write_whole(path, as_csv(rows).encode())
+    write_whole(path, as_csv(rows).encode(errors="surrogateescape"))

@@ -4,17 +4,19 @@ Everything that is shown of a run is read back from there, and nothing in it is 
 """
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cotrain.checkpoint import Checkpoints, read_json, write_json
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.types import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,31 +26,33 @@ class Run:
     split: Split
 
     @classmethod
-    def create(cls, folder: Path, config: Config, split: Split) -> "Run":
-        """A new folder, whole from the start. One that holds anything is never written into."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    def create(cls, folder: Path, config: Config, split: Split, command: str = "") -> "Run":
+        """A new run. A folder that holds anything else is never written into.
+
+        config.json comes last: without it there is no run yet, and what a killed start left behind is written anew.
+        """
+        unborn = {"split.json", "command.json"}
+        if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= unborn):
             raise UserError(f"{folder} exists already; choose another --out, or add --resume to go on with that run")
-        unborn = folder.with_name(f".{folder.name}.partial")
         try:
-            unborn.mkdir(parents=True, exist_ok=True)
-            write_json(unborn / "split.json", split.model_dump())
-            write_json(unborn / "config.json", config.model_dump())
-            unborn.replace(folder)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the run folder {folder}: {error.strerror}") from error
+        write_json(folder / "split.json", split.model_dump())
+        write_json(folder / "command.json", command)
+        write_json(folder / "config.json", config.model_dump())
         return cls(folder, config, split)
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
-        config = Config.parse(read_json(folder / "config.json"))
-        split = Split.model_validate(read_json(folder / "split.json"))
-        return cls(folder, config, split)
+        config = _parsed(folder / "config.json", Config.parse)
+        return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
 
     def check_same(self, config: Config, split: Split) -> None:
         """Refuse to go on with other settings or another split than the run began with."""
-        if changed := differences(self.config, config):
+        if changed := differences(self.config.model_dump(), config.model_dump()):
             raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
         self.check_split(split)
 
@@ -83,9 +87,19 @@ class Run:
         return self.folder / "labelled_only"
 
     @property
+    def command(self) -> str:
+        """The command that began the run."""
+        return read_json(self.folder / "command.json")
+
+    @property
     def result(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        result = read_json(path)
+        if not isinstance(result, dict) or "test_error" not in result:
+            raise UserError(f"{path} is damaged: there is no test_error in it; delete it and add --resume")
+        return result
 
     def finish(self, result: dict[str, Any]) -> None:
         write_json(self.folder / "result.json", result)
@@ -101,7 +115,21 @@ class Run:
             yield
 
 
-def free_folder(base: Path, name: str) -> Path:
-    """The first of base/name, base/name-2, base/name-3, ... that does not exist yet."""
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(base / candidate for candidate in names if not (base / candidate).exists())
+def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
+    try:
+        return parse(read_json(path))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def reserve_folder(base: Path, name: str) -> Path:
+    """Makes the first of base/name, base/name-2, base/name-3, ... that does not exist yet."""
+    base.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        folder = base / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError

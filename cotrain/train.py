@@ -10,14 +10,13 @@ from torch import Tensor
 
 from cotrain.augment import draw_weak
 from cotrain.checkpoint import momentum_of, prefixed, restore_momentum, unprefixed, write_tensors
-from cotrain.config import Config
+from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
 from cotrain.ema import Average
 from cotrain.evaluate import head_logits, score
 from cotrain.interrupt import Interrupted, stop_requests
 from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
-from cotrain.ops import finite
 from cotrain.optim import learning_rate, set_learning_rate, sgd
 from cotrain.run import Run
 from cotrain.types import Learner, Pool, UserError
@@ -39,8 +38,9 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=name).item()
+        return torch.device(name)
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"run.device={name!r} cannot be used here ({reason}); try cpu or auto") from error
 
@@ -76,10 +76,13 @@ def check_trainable(config: Config, dataset: Dataset) -> None:
     height, width, channels = dataset.shape
     pick_device(config.run.device)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
-    net = build_network(config, len(dataset.classes), channels).train()
+    few = min(config.optim.labelled, config.optim.unlabelled, 2)
     try:
-        net(torch.zeros(min(config.optim.labelled, 2), channels, height, width))
-    except (ValueError, RuntimeError) as error:
+        net = build_network(config, len(dataset.classes), channels).train()
+        net(torch.zeros(few, channels, height, width))
+    except UserError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
         size = f"{height}x{width} with {channels} channels"
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
@@ -89,7 +92,8 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
     """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors."""
     config, method, optim = run.config, run.config.method, run.config.optim
     state = begin(config, dataset, run.split, device)
-    restore(state, run)
+    if note := restore(state, run):
+        console.print(note, soft_wrap=True)
     source = Source(
         dataset,
         run.split,
@@ -114,7 +118,7 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
 
             losses = method.loss(learner, batch)
             loss = losses.supervised + method.unsupervised_weight * losses.unsupervised
-            if not finite(loss):
+            if not torch.isfinite(loss):
                 raise UserError(_diverged(run, step))
             state.optimizer.zero_grad()
             loss.backward()
@@ -136,7 +140,7 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
                 log.write({"step": state.step, "valid_error": valid_error(state, source, run, dataset)})
             if last or state.step % config.run.checkpoint_every == 0:
                 save(state, run)
-            if stop.asked and state.step < optim.steps:
+            if stop.asked:
                 raise Interrupted(f"stopped at step {state.step} of {optim.steps}; everything is saved")
     write_model(state, run, dataset, source)
     return state
@@ -155,22 +159,35 @@ def save(state: State, run: Run) -> None:
         **prefixed("momentum", momentum_of(state.net, state.optimizer)),
         **prefixed("memory", state.memory),
     }
-    run.checkpoints.save(state.step, tensors, {"seconds": state.seconds, "split": run.split.hash})
+    facts = {
+        "seconds": state.seconds,
+        "split": run.split.hash,
+        "config": run.config.model_dump(),
+        "threads": torch.get_num_threads(),
+    }
+    run.checkpoints.save(state.step, tensors, facts)
 
 
-def restore(state: State, run: Run) -> None:
+def restore(state: State, run: Run) -> str:
+    """Take up the newest checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
     saved = run.checkpoints.load()
     if saved is None:
-        return
+        return ""
     tensors, facts = saved
     if facts["split"] != run.split.hash:
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
+    if changed := differences(facts["config"], run.config.model_dump()):
+        raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
     state.net.load_state_dict(unprefixed("net", tensors))
     state.average.net.load_state_dict(unprefixed("average", tensors))
     restore_momentum(state.net, state.optimizer, unprefixed("momentum", tensors))
     for name, tensor in unprefixed("memory", tensors).items():
         state.memory[name].copy_(tensor)
     state.step, state.seconds = facts["step"], facts["seconds"]
+    now, before = torch.get_num_threads(), facts["threads"]
+    return (
+        "" if now == before else f"resumed with {now} threads instead of {before}: weights may differ in the last bits"
+    )
 
 
 def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
@@ -189,5 +206,5 @@ def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> Non
 
 def _diverged(run: Run, step: int) -> str:
     newest = run.checkpoints.newest()
-    good = f"the last good checkpoint is {newest}" if newest else "no checkpoint was written yet"
-    return f"the loss is not finite at step {step}, and the step was not taken; {good}. A lower optim.lr may help"
+    kept = f"the last checkpoint before it is {newest}" if newest else "no checkpoint was written yet"
+    return f"the loss is not finite at step {step}, which was not taken; {kept}; try a new run with a lower optim.lr"

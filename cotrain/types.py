@@ -18,7 +18,7 @@ class UserError(ValueError):
 
 
 class Settings(BaseModel):
-    """Base of everything configurable: frozen, strict, and an unknown key is an error."""
+    """Base of everything configurable: frozen, checked, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

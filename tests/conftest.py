@@ -5,10 +5,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
 
 torch.set_num_threads(1)
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
@@ -35,5 +38,6 @@ def tiny() -> Config:
             "optim.unlabelled": 16,
             "run.log_every": 5,
             "run.checkpoint_every": 10,
+            "run.baseline": False,
         }
     )

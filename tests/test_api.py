@@ -78,12 +78,24 @@ def test_unlabelled_is_minus_one(tmp_path: Path, toy: Dataset, tiny: Config) -> 
     images, labels = toy.images[toy.train].numpy(), toy.labels[toy.train].numpy().copy()
     labels[10:] = -1
     dataset = cotrain.from_arrays(images, labels)
-    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny, settings={"data.labels": None}, baseline=False)
+    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny, settings={"data.labels": None})
     assert (fitted.result["labels"], fitted.result["unlabelled"]) == (10, 80)
     assert fitted.result["test_error"] is None
 
 
 def test_resume_with_another_split_is_refused(tmp_path: Path, toy: Dataset, tiny: Config) -> None:
-    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, baseline=False)
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny)
     with pytest.raises(UserError, match="is not the data"):
         cotrain.fit(open_data("digits"), out=fitted.folder, resume=True)
+
+
+def test_arrays_in_other_layouts_are_the_same_images(fitted: Fitted, toy: Dataset) -> None:
+    images = toy.images[:4].numpy()
+    mirrored = np.ascontiguousarray(images[:, :, ::-1])
+    frozen = images.copy()
+    frozen.flags.writeable = False
+    expected = fitted.model.predict(images).probabilities
+    np.testing.assert_array_equal(fitted.model.predict(mirrored[:, :, ::-1]).probabilities, expected)
+    np.testing.assert_array_equal(fitted.model.predict(frozen).probabilities, expected)
+    with pytest.raises(UserError, match="there is no image to predict"):
+        fitted.model.predict(images[:0])

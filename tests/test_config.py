@@ -91,7 +91,7 @@ def test_published_rows_carry_the_appendix_numbers() -> None:
 
 def test_the_released_code_differs_in_what_is_listed() -> None:
     config = recipe_named("svhn")
-    changed = {phrase.split()[0] for phrase in differences(config, as_released(config))}
+    changed = {phrase.split()[0] for phrase in differences(config.model_dump(), as_released(config).model_dump())}
     assert changed == {
         "augment.order",
         "augment.pad",
@@ -116,5 +116,11 @@ def test_every_recipe_gives_its_command_and_cost() -> None:
 
 
 def test_differences_name_the_key_and_both_values() -> None:
-    assert differences(Config(), Config().changed({"optim.lr": 0.1})) == ["optim.lr was 0.3 and is now 0.1"]
-    assert differences(Config(), Config()) == []
+    before, after = Config().model_dump(), Config().changed({"optim.lr": 0.1}).model_dump()
+    assert differences(before, after) == ["optim.lr was 0.3 and is now 0.1"]
+    assert differences(before, before) == []
+
+
+def test_naming_the_method_that_is_there_changes_nothing() -> None:
+    config = as_released(recipe_named("digits"))
+    assert config.changed({"method": "mhct"}) == config

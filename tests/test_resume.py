@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,7 +185,58 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path: Path) -> None
     code, errors = finish(out, "--no-baseline", "--optim.lr", "1e25", "--run.checkpoint_every", "1")
     assert (code, len(errors.splitlines())) == (2, 1)
     step = int(errors.split("not finite at step ")[1].split(",")[0])
-    assert f"the last good checkpoint is {checkpoint(out, step)}" in errors
-    assert all(
-        tensor.isfinite().all() for name, tensor in load_file(checkpoint(out, 1)).items() if name.startswith("net")
-    )
+    assert f"the last checkpoint before it is {checkpoint(out, step)}" in errors
+    saved = load_file(checkpoint(out, step))
+    assert all(tensor.isfinite().all() for name, tensor in saved.items() if name.endswith("conv1.weight"))
+
+
+def test_a_changed_config_file_is_noticed(uninterrupted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(uninterrupted, out)
+    (out / "result.json").unlink()
+    config = json.loads((out / "config.json").read_text())
+    config["run"]["baseline"] = False
+    (out / "config.json").write_text(json.dumps(config))
+    code, errors = finish(out, "--resume")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "was changed since the last checkpoint: run.baseline was True and is now False" in errors
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("split.json", "{}"), ("config.json", "[]"), ("config.json", "{"), ("result.json", "{}")],
+)
+def test_damaged_files_of_a_run_are_named(uninterrupted: Path, tmp_path: Path, name: str, content: str) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(uninterrupted, out)
+    (out / name).write_text(content)
+    code, errors = finish(out, "--resume")
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert str(out / name) in errors
+
+
+def test_a_start_that_was_killed_can_be_started_again(uninterrupted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "split.json").write_text("")
+    assert finish(out) == (0, "")
+    assert same_bits(out, uninterrupted)
+
+
+def test_a_run_without_yardstick_is_resumed_without_it(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(out, "--no-baseline")
+    wait_for(process, checkpoint(out, 10))
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in errors
+    command = [sys.executable, "-m", "cotrain", "fit", "digits", "--out", str(out), "--resume"]
+    environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0
+    assert "resumed with 2 threads instead of 1: weights may differ" in again.stdout
+    assert not (out / "labelled_only").exists()
+    result = json.loads((out / "result.json").read_text())
+    assert (result["steps"], result["labelled_only_error"]) == (STEPS, None)
+    assert result["command"].endswith("--no-baseline")

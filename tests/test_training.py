@@ -19,7 +19,7 @@ from cotrain.model import MultiHead, wrn
 from cotrain.ops import vote_of_others
 from cotrain.optim import learning_rate, set_learning_rate, sgd
 from cotrain.run import Run
-from cotrain.train import begin, restore, save, train
+from cotrain.train import begin, build_network, restore, save, train
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,7 +61,7 @@ ABLATIONS = {
 
 @pytest.mark.parametrize("changes", ABLATIONS.values(), ids=ABLATIONS)
 def test_every_ablation_of_the_paper_trains(changes: dict, toy: Dataset, tiny: Config, tmp_path: Path) -> None:
-    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=changes, baseline=False)
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=changes)
     assert fitted.result["test_error"] < 25
     assert len(fitted.result["head_errors"]) == changes.get("method.heads", 3)
 
@@ -75,9 +75,7 @@ def test_without_average_the_evaluated_weights_are_the_trained_ones(toy: Dataset
 def test_valid_images_are_evaluated_now_and_then(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     images, labels = toy.images.numpy(), toy.labels.numpy()
     dataset = from_arrays(images[:60], labels[:60], valid=(images[60:80], labels[60:80]), name="with valid")
-    fitted = cotrain.fit(
-        dataset, out=tmp_path / "run", config=tiny, settings={"run.evaluate_every": 15}, baseline=False
-    )
+    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny, settings={"run.evaluate_every": 15})
     rows = [row for row in read_log(fitted.folder / "log.jsonl") if "valid_error" in row]
     assert [row["step"] for row in rows] == [15, 30]
     assert fitted.result["test_error"] is None
@@ -177,3 +175,23 @@ def test_a_shape_the_network_cannot_take_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match="resnet18 cannot be trained on images of 8x8 with 1 channels"):
         cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=settings)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_of_the_network_arrive_in_it() -> None:
+    changes = {"model.backbone": "wrn-10-2", "model.last_width": 24, "model.share": "group1", "model.bn_momentum": 0.25}
+    net = build_network(
+        Config().changed({**changes, "method.heads": 4, "model.head_init": "copied"}), classes=5, channels=2
+    )
+    assert len(net.trunk) == 2
+    assert len(net.heads) == 4
+    assert {module.momentum for module in net.modules() if isinstance(module, nn.BatchNorm2d)} == {0.25}
+    assert net.heads[0][-1].fc.weight.shape == (5, 24)
+    assert torch.equal(net.heads[0][0][0].conv1.weight, net.heads[3][0][0].conv1.weight)
+    assert net.trunk[0].in_channels == 2
+
+
+def test_the_seed_draws_the_initial_weights() -> None:
+    nets = [build_network(Config().changed({"run.seed": seed}), 3, 1) for seed in (0, 0, 1)]
+    first = [net.trunk[0].weight for net in nets]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])

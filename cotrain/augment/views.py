@@ -66,7 +66,8 @@ def _run_kernel(
     truncated = np.tile(TRUNCATED, (images.shape[3], 1))
 
     def render_part(part: slice) -> None:
-        decisions = tuple(np.ascontiguousarray(getattr(draw, field.name)[part]) for field in fields(Draw))
+        piece = draw[part]
+        decisions = tuple(np.ascontiguousarray(getattr(piece, field.name)) for field in fields(Draw))
         kernel.render(images, rows[part], decisions, style, cutout, truncated, table, out[part])
 
     if threads == 1:

@@ -9,7 +9,12 @@ from cotrain.data.source import Source
 from cotrain.data.split import Split, draw_split
 from cotrain.types import UserError
 
-__all__ = ["Dataset", "Source", "Split", "draw_split", "from_arrays", "open_data"]
+__all__ = ["Dataset", "Source", "Split", "draw_split", "from_arrays", "is_openable", "open_data"]
+
+
+def is_openable(name: str) -> bool:
+    """Whether `open_data` finds something there; data that came as arrays have a name but no place."""
+    return name == "digits" or Path(name).exists()
 
 
 def open_data(name: str) -> Dataset:

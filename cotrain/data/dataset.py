@@ -79,6 +79,13 @@ def from_arrays(
         shapes = ", ".join("x".join(map(str, array.shape[1:])) for array in pixels)
         raise UserError(f"{name}: the parts have images of different sizes ({shapes})")
     all_labels = np.concatenate(targets)
+    if classes is None and all_labels.max() >= len(all_labels):
+        raise UserError(
+            f"{name}: there is a label {all_labels.max()} among {len(all_labels)} images; classes count from 0"
+        )
+    for part in ("valid", "test"):
+        for row in np.flatnonzero(all_labels[rows[part]] == UNLABELLED)[:1]:
+            raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may lack one")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
     _check_classes(name, all_labels, targets[0], classes)
     return Dataset(
@@ -102,6 +109,8 @@ def _check(
         raise UserError(
             f"{what} labels have shape {targets.shape} of {targets.dtype}; they must be one whole number an image"
         )
+    if targets.size and targets.max() > np.iinfo(np.int32).max:
+        raise UserError(f"{what} labels go up to {targets.max()}; they must count classes from 0")
     if len(targets) != len(pixels):
         raise UserError(f"{what} has {len(pixels)} images but {len(targets)} labels")
     if len(pixels) == 0:

@@ -38,14 +38,28 @@ def read_image(path: Path, height: int, width: int, channels: int) -> NDArray[np
         raise UserError(f"the network takes images of {channels} channels; image files have 1 or 3")
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as file:
-                image = ImageOps.exif_transpose(file).convert(MODES[channels])
+                image = _eight_bits(ImageOps.exif_transpose(file)).convert(MODES[channels])
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Unreadable(" ".join(str(error).split()) or type(error).__name__) from error
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return np.asarray(image).reshape(height, width, channels)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit levels are scaled to 8 bits, and what is transparent shows white."""
+    if image.mode.startswith("I;16"):
+        levels = np.asarray(image).astype(np.uint32)
+        return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise Unreadable("its pixels have 32 bits; save it with 8 or 16")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA"))
+    return image
 
 
 def in_parts(paths: Sequence[Path], size: int) -> Iterator[Sequence[Path]]:

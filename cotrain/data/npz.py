@@ -1,5 +1,6 @@
 """`.npz` files with MedMNIST's keys: train_images, train_labels, and optionally val_*, test_* and classes."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -16,7 +17,7 @@ def load_npz(path: Path) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, Any] = {key: file[key] for key in file.files}
-    except (OSError, ValueError, BadZipFile, EOFError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]
     if missing:
@@ -29,7 +30,7 @@ def load_npz(path: Path) -> Dataset:
             raise UserError(f"{path} has {name}_images but no {name}_labels")
         return arrays[f"{name}_images"], arrays[f"{name}_labels"]
 
-    classes = tuple(map(str, arrays["classes"])) if "classes" in arrays else None
+    classes = _names(path, arrays["classes"]) if "classes" in arrays else None
     return from_arrays(
         arrays["train_images"],
         arrays["train_labels"],
@@ -38,3 +39,12 @@ def load_npz(path: Path) -> Dataset:
         classes=classes,
         name=str(path.resolve()),
     )
+
+
+def _names(path: Path, values: Any) -> tuple[str, ...]:
+    names = tuple(value.decode() if isinstance(value, bytes) else str(value) for value in np.ravel(values).tolist())
+    if len(set(names)) < len(names) or len(names) < 2:
+        raise UserError(
+            f"{path}: `classes` must be two or more different names, not {', '.join(names[:5]) or 'nothing'}"
+        )
+    return names

@@ -91,6 +91,6 @@ def _shares(total: int, weights: NDArray[np.float64], rng: np.random.Generator) 
     shares = np.maximum(np.floor(exact), 1).astype(np.int64)
     while (excess := shares.sum() - total) > 0:
         shares[np.argmax(shares)] -= min(excess, 1)
-    order = np.lexsort((rng.random(len(weights)), -(exact - np.floor(exact))))
+    order = np.lexsort((rng.random(len(weights)), -(exact - shares)))
     shares[order[: total - shares.sum()]] += 1
     return shares

@@ -81,6 +81,10 @@ GOOD = (images(4), np.array([0, 1, 0, 1]))
         (images(4), np.array([0, 1, 5, 1]), {"classes": ("a", "b")}, "row 2 has label 5; labels run from 0 to 1"),
         (images(4), np.array([0, 1, -2, 1]), {}, "row 2 has label -2"),
         (*GOOD, {"test": (images(2, size=9), [0, 1])}, "different sizes"),
+        (*GOOD, {"test": (images(2), [0, -1])}, "test image 1 has no label"),
+        (*GOOD, {"valid": (images(2), [-1, 0])}, "valid image 0 has no label"),
+        (images(4), np.array([0, 1, 0, 30_000]), {}, "there is a label 30000 among 4 images"),
+        (images(4), np.array([0, 1, 0, 2**63 + 5], np.uint64), {}, "labels go up to 9223372036854775813"),
     ],
 )
 def test_arrays_that_cannot_be_used_are_refused(pixels, labels, more, message) -> None:
@@ -108,13 +112,27 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "half.npz", train_images=images(4), train_labels=[0, 1, 0, 1], test_images=images(2))
     with pytest.raises(UserError, match="has test_images but no test_labels"):
         open_data(str(tmp_path / "half.npz"))
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    with pytest.raises(UserError, match=r"array.npz is not a readable .npz file"):
+        open_data(str(tmp_path / "array.npz"))
+    np.savez_compressed(tmp_path / "flipped.npz", train_images=images(40), train_labels=np.arange(40) % 2)
+    content = bytearray((tmp_path / "flipped.npz").read_bytes())
+    content[2000] ^= 255
+    (tmp_path / "flipped.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"flipped.npz is not a readable .npz file"):
+        open_data(str(tmp_path / "flipped.npz"))
+    for classes in (np.array("cat"), np.array(["cat", "cat"])):
+        np.savez(tmp_path / "names.npz", train_images=images(4), train_labels=[0, 1, 0, 1], classes=classes)
+        with pytest.raises(UserError, match="`classes` must be two or more different names"):
+            open_data(str(tmp_path / "names.npz"))
     np.savez(tmp_path / "pickle.npz", train_images=np.array([{}], dtype=object), train_labels=[0])
     with pytest.raises(UserError, match=r"pickle.npz is not a readable .npz file of plain arrays"):
         open_data(str(tmp_path / "pickle.npz"))
 
 
 @given(
-    counts=st.lists(st.integers(3, 40), min_size=2, max_size=6),
+    counts=st.lists(st.integers(1, 40), min_size=2, max_size=6),
     seed=st.integers(0, 5),
     balance=st.sampled_from(["equal", "proportional"]),
     data=st.data(),

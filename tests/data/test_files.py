@@ -1,0 +1,99 @@
+"""Image files of every kind people have, as the network gets them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cotrain import UserError
+from cotrain.data.files import Unreadable, find_images, read_image
+
+RAMP = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
+
+
+def read(image: Image.Image, path: Path, channels: int = 1, **options: object) -> np.ndarray:
+    image.save(path, **options)
+    return read_image(path, 32, 32, channels)
+
+
+def test_every_depth_and_mode_shows_the_same_picture(tmp_path: Path) -> None:
+    grey = Image.fromarray(RAMP)
+    sixteen = Image.fromarray(RAMP.astype(np.uint16) * 257)
+    cases = [
+        (grey, "png"),
+        (grey, "bmp"),
+        (grey, "tiff"),
+        (sixteen, "png"),
+        (sixteen, "tiff"),
+        (grey.convert("RGB"), "png"),
+        (grey.convert("RGBA"), "webp"),
+        (grey.convert("P"), "gif"),
+        (grey.convert("LA"), "png"),
+    ]
+    for number, (image, suffix) in enumerate(cases):
+        options = {"lossless": True} if suffix == "webp" else {}
+        shown = read(image, tmp_path / f"{number}.{suffix}", **options)
+        np.testing.assert_array_equal(shown[..., 0], RAMP, err_msg=f"{image.mode} {suffix}")
+    cmyk = read(grey.convert("RGB").convert("CMYK"), tmp_path / "cmyk.jpg", 3, quality=100)
+    assert np.abs(cmyk.astype(int) - RAMP[..., None]).max() <= 3
+
+
+def test_what_is_transparent_shows_white(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (32, 32), (200, 10, 10, 0))
+    assert (read(image, tmp_path / "clear.png", 3) == 255).all()
+    palette = Image.new("P", (32, 32))
+    assert (read(palette, tmp_path / "palette.png", 3, transparency=bytes([0])) == 255).all()
+
+
+def test_exif_orientation_is_honoured(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = read(Image.fromarray(RAMP), tmp_path / "turned.png", exif=exif)
+    np.testing.assert_array_equal(turned[..., 0], np.rot90(RAMP, -1))
+
+
+def test_images_are_resized_as_pillow_does(tmp_path: Path) -> None:
+    Image.fromarray(RAMP).save(tmp_path / "ramp.png")
+    expected = Image.fromarray(RAMP).resize((9, 5), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(read_image(tmp_path / "ramp.png", 5, 9, 1)[..., 0], np.asarray(expected))
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM"])
+def test_what_is_no_image_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file.png").write_bytes(content)
+    with pytest.raises(Unreadable):
+        read_image(tmp_path / "file.png", 8, 8, 3)
+
+
+def test_truncated_32_bit_and_absent_files_are_unreadable(tmp_path: Path) -> None:
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "a.jpg")
+    whole = (tmp_path / "a.jpg").read_bytes()
+    (tmp_path / "a.jpg").write_bytes(whole[: len(whole) // 2])
+    Image.fromarray(RAMP.astype(np.float32)).save(tmp_path / "float.tiff")
+    for name in ("a.jpg", "float.tiff", "absent.png"):
+        with pytest.raises(Unreadable):
+            read_image(tmp_path / name, 8, 8, 3)
+
+
+def test_image_bombs_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("L", (300, 300)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60_000)
+    with pytest.raises(Unreadable):
+        read_image(tmp_path / "large.png", 8, 8, 1)
+
+
+def test_folders_are_searched_and_files_taken_as_they_are(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a.jpg", "deep/c.webp", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    found = find_images([tmp_path / "notes.txt", tmp_path])
+    assert [path.name for path in found] == ["notes.txt", "a.jpg", "b.PNG", "c.webp"]
+    with pytest.raises(UserError, match="there is no image file in"):
+        find_images([tmp_path / "folder.png"])
+
+
+def test_networks_of_other_channels_take_no_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="takes images of 2 channels"):
+        read_image(tmp_path / "any.png", 8, 8, 2)
