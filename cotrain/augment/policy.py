@@ -14,6 +14,7 @@ from pydantic import Field
 
 from cotrain.types import Settings, UserError
 
+# These numbers are compiled into kernel.py, whose cache does not notice a change here: edit that file too.
 OPS = (
     "AutoContrast",
     "Brightness",
