@@ -32,8 +32,14 @@ Ratios measured in one run of `make bench`; repetitions alternate between the ri
 def markdown(rows: list[dict[str, Any]]) -> str:
     head = list(rows[0])
     lines = [head, ["---"] * len(head)]
-    lines += [[f"{row[key]:.3g}" if isinstance(row[key], float) else str(row[key]) for key in head] for row in rows]
+    lines += [[shown(row[key]) for key in head] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def rules(module: Any) -> str:
@@ -41,9 +47,8 @@ def rules(module: Any) -> str:
     return module.__doc__.partition("\n\n")[2].strip()
 
 
-def main() -> None:
-    measured = {"step": step.rows(), "views": views.rows()}
-    page = PAGE.format(
+def page(measured: dict[str, list[dict[str, Any]]]) -> str:
+    return PAGE.format(
         machine=platform.processor() or platform.machine(),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
@@ -52,8 +57,13 @@ def main() -> None:
         views_rules=rules(views),
         views=markdown(measured["views"]),
     )
-    print(page)
-    (RESULTS / "bench.md").write_text(page)
+
+
+def main() -> None:
+    measured = {"step": step.rows(), "views": views.rows()}
+    text = page(measured)
+    print(text)
+    (RESULTS / "bench.md").write_text(text)
     (RESULTS / "bench.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 

@@ -39,7 +39,11 @@ def recipe(classes: int, channels: int = 3) -> Callable[[Callable[[], Config]], 
 
 @recipe(classes=10, channels=1)
 def digits() -> Config:
-    """cotrain fit digits"""
+    """cotrain fit digits
+
+    About 2 minutes on 2 CPU cores, labelled-only included. Test error 1.36 +- 0.61 % with 40 labels, against
+    11.20 +- 2.10 % for labelled-only (5 seeds, 500 test images; docs/results/digits.md).
+    """
     return Config(
         data=DataSettings(labels=40),
         augment=NO_FLIP,
@@ -51,7 +55,11 @@ def digits() -> Config:
 
 @recipe(classes=10)
 def small32() -> Config:
-    """cotrain fit DATA.npz --recipe small32"""
+    """cotrain fit DATA.npz --recipe small32
+
+    About 12 minutes on 2 CPU cores for 32x32 colour images. After 800 of its 2,000 steps, 50.8 +- 2.1 % test error
+    with 1,000 labels of 10,000 CIFAR-10 images (2 seeds, 2,000 test images; docs/results/short-recipes.md).
+    """
     return Config(
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
         optim=OptimSettings(steps=2000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
