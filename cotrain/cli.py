@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, validators
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -126,7 +127,18 @@ def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> Non
         raise UserError("predict needs image files or folders after the run folder")
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out")
-    rows = list(load(run).predict_files(find_images(images)))
+    model, paths = load(run), find_images(images)
+    aside = Console(stderr=True)
+    rows = list(
+        track(
+            model.predict_files(paths),
+            "predicting",
+            len(paths),
+            console=aside,
+            disable=not aside.is_terminal,
+            transient=True,
+        )
+    )
     if out is None:
         sys.stdout.write(as_csv(rows))
         return

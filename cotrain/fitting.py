@@ -63,6 +63,7 @@ def fit(
         return Fitted(run.folder, run.result)
     with run.locked(), _resumable(run):
         device = pick_device(run.config.run.device)
+        console.print(_heading(run, device), soft_wrap=True, highlight=False, markup=False)
         labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
@@ -86,6 +87,14 @@ def fit(
         }
         run.finish(result)
     return Fitted(run.folder, result)
+
+
+def _heading(run: Run, device: torch.device) -> str:
+    config, split = run.config, run.split
+    images = (
+        f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
+    )
+    return f"{images}; {config.model.backbone}, {config.method.heads} heads, on {device} -> {run.folder}"
 
 
 @contextmanager

@@ -35,6 +35,8 @@ def fitted(folder: Path) -> subprocess.CompletedProcess:
 
 def test_fit_prints_plain_lines_and_a_table_when_there_is_no_terminal(fitted, folder: Path) -> None:
     assert (fitted.returncode, fitted.stderr) == (0, "")
+    heading = "20 labelled, 1,297 unlabelled and 500 test images; wrn-10-1, 3 heads, on cpu -> runs/digits"
+    assert fitted.stdout.splitlines()[0] == heading
     assert "mhct, 3 heads: step 12/12" in fitted.stdout
     assert "\x1b" not in fitted.stdout
     for row in (
