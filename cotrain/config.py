@@ -141,7 +141,7 @@ def _choices(annotation: Any) -> str:
     if getattr(annotation, "__origin__", None) is Literal:
         return "|".join(map(str, annotation.__args__))
     return {bool: "true|false", int: "int", float: "float", str: "str"}.get(
-        annotation, str(annotation).replace(" ", "")
+        annotation, str(annotation).replace(" ", "").replace("None", "none")
     )
 
 
