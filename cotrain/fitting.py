@@ -148,7 +148,8 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, console: Co
     """The same network and steps with the labelled images alone."""
     config = run.config.model_copy(update={"method": Supervised(heads=run.config.method.heads)})
     folder = run.baseline_folder
-    yardstick = Run.open(folder) if (folder / "config.json").exists() else Run.create(folder, config, run.split)
+    begun = (folder / "config.json").exists()
+    yardstick = Run.open(folder) if begun else Run.create(folder, config, run.split, run.command)
     yardstick.check_same(config, run.split)
     if yardstick.result is None:
         train(yardstick, dataset, device, console, "labelled only")

@@ -39,9 +39,9 @@ class Log:
     """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved."""
 
     def __init__(self, path: Path, step: int) -> None:
-        kept = [row for row in read_log(path) if row["step"] <= step]
-        if kept != read_log(path) or not path.exists():
-            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
+        if not path.exists() or path.read_bytes() != kept:
+            write_whole(path, kept)
         self.file = open(path, "a")  # noqa: SIM115
 
     def write(self, row: Mapping[str, float]) -> None:

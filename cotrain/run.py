@@ -54,11 +54,6 @@ class Run:
         """Refuse to go on with other settings or another split than the run began with."""
         if changed := differences(self.config.model_dump(), config.model_dump()):
             raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
-        self.check_split(split)
-
-    def check_split(self, split: Split) -> None:
-        if split.fingerprint != self.split.fingerprint:
-            raise UserError(f"{self.folder} was made from other data: {split.source} differs from {self.split.source}")
         if split.hash != self.split.hash:
             raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file
 
 from cotrain.cli import main
 from cotrain.data import open_data
@@ -65,8 +66,18 @@ def test_result_json_has_what_it_promises(fitted, folder: Path) -> None:
 
 
 def test_nothing_in_a_run_is_a_pickle(fitted, folder: Path) -> None:
-    kinds = {path.suffix for path in (folder / "runs/digits").rglob("*") if path.is_file()}
-    assert kinds == {".json", ".jsonl", ".safetensors", ""}
+    files = [path for path in (folder / "runs/digits").rglob("*") if path.is_file()]
+    readers = {
+        ".json": lambda path: json.loads(path.read_text()),
+        ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
+        ".safetensors": load_file,
+    }
+    for path in files:
+        if path.name == ".lock":
+            assert path.read_bytes() == b""
+        else:
+            assert readers[path.suffix](path), path
+    assert {path.suffix for path in files} == {*readers, ""}
 
 
 def test_a_second_fit_gets_a_folder_of_its_own(fitted, folder: Path) -> None:

@@ -68,3 +68,8 @@ def test_reopening_a_log_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
     with Log(path, 10) as lines:
         lines.write({"step": 12})
     assert [row["step"] for row in read_log(path)] == [5, 10, 12]
+    with open(path, "a") as file:
+        file.write('{"step": 13, "torn')
+    with Log(path, 12) as lines:
+        lines.write({"step": 14})
+    assert [row["step"] for row in read_log(path)] == [5, 10, 12, 14]
