@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, describe."""
+"""The command line: fit, evaluate, predict, describe; `data` has a file of its own."""
 
 import re
 import sys
@@ -12,13 +12,16 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from cotrain.cli_data import data_app
 from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
-from cotrain.fitting import default_config, evaluate, fit, versions
+from cotrain.data.split import read_split
+from cotrain.fitting import evaluate, fit, versions
 from cotrain.interrupt import Interrupted
-from cotrain.log import clock
+from cotrain.options import Changes, Flag, Options, parse_changes
 from cotrain.predict import as_csv, load, write_csv
+from cotrain.progress import clock
 from cotrain.recipes import RECIPES, as_released, recipe_named
 from cotrain.run import Run
 from cotrain.train import build_network
@@ -30,9 +33,8 @@ app = App(
     version=versions()["cotrain"],
 )
 console = Console()
-Flag = Parameter(negative=())
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
-Changes = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), consume_multiple=False)]
+app.command(data_app)
 
 
 @app.command(name="fit")
@@ -42,58 +44,49 @@ def fit_command(
     out: Path | None = None,
     resume: Annotated[bool, Flag] = False,
     no_baseline: Annotated[bool, Flag] = False,
-    recipe: str | None = None,
-    preset: Literal["paper", "code"] = "paper",
-    labels: int | None = None,
     method: str | None = None,
     steps: int | None = None,
-    seed: int | None = None,
-    changes: Changes = (),
+    split: Path | None = None,
+    options: Options | None = None,
 ) -> None:
     """Train on DATA and keep everything in a run folder.
 
     Parameters
     ----------
     data
-        `digits`, or a .npz file with train_images, train_labels (-1: unlabelled) and optionally val_*, test_*, classes.
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
     out
         The run folder; by default a new one in runs/.
     resume
         Go on with the run in --out from its newest checkpoint.
     no_baseline
         Leave out the labelled-only network that the result is compared with.
-    recipe
-        Where the settings start from (`cotrain describe` lists them); by default digits for digits, else small32.
-    preset
-        The paper's equations, or the released code's readings of them.
-    labels
-        data.labels: keep the labels of that many training images only.
     method
         The learning method.
     steps
         optim.steps: how long to train.
-    seed
-        run.seed: draws everything that is random.
-    changes
-        KEY=VALUE: change any setting listed below; `--KEY VALUE` does the same.
+    split
+        A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
     """
-    dataset = open_data(data)
-    own_settings = resume and recipe is None and preset == "paper"
+    options = options or Options()
     baseline = False if no_baseline else None
-    short = {"data.labels": labels, "method": method, "optim.steps": steps, "run.seed": seed, "run.baseline": baseline}
+    short = {"method": method, "optim.steps": steps, "run.baseline": baseline}
     fitted = fit(
-        dataset,
+        data,
         out=out,
-        config=None if own_settings else _base(recipe, preset, default_config(dataset)),
-        settings={**parse_changes(changes), **{key: value for key, value in short.items() if value is not None}},
+        config=options.config,
+        settings={**options.settings, **{key: value for key, value in short.items() if value is not None}},
+        preset=options.preset,
+        split=read_split(split) if split is not None else None,
         resume=resume,
+        memory=options.memory,
         console=console,
     )
     console.print(result_table(fitted.folder, fitted.result))
 
 
 @app.command(name="evaluate")
-def evaluate_command(run: Path, *, data: str | None = None) -> None:
+def evaluate_command(run: Path, *, data: str | None = None, memory: float | None = None) -> None:
     """Errors of a finished run on its test images, computed anew.
 
     Parameters
@@ -102,12 +95,17 @@ def evaluate_command(run: Path, *, data: str | None = None) -> None:
         A run folder.
     data
         Where the data lie now, if they moved; other content than the run was made from is refused.
+    memory
+        As for fit.
     """
     opened = Run.open(run)
     source = data or opened.split.source
+    if source is None:
+        raise UserError(f"{run} was made from arrays; say where they are with --data, or use cotrain.fitting.evaluate")
     if data is None and not is_openable(source):
         raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
-    console.print(result_table(run, evaluate(opened, open_data(source))))
+    dataset = open_data(source, opened.config.data, memory=memory, console=console)
+    console.print(result_table(run, evaluate(opened, dataset)))
 
 
 @app.command(name="predict")
@@ -177,25 +175,11 @@ def describe_command(
             table.add_row(name, known.summary)
         console.print(table)
         return
-    config = _base(recipe, preset, Config()).changed(parse_changes(changes))
+    base = recipe_named(recipe)
+    config = (as_released(base) if preset == "code" else base).changed(parse_changes(changes))
     console.print(network_table(config, classes or RECIPES[recipe].classes, channels or RECIPES[recipe].channels))
     console.print(step_table(config))
     console.print(settings_table(config, f"Settings of {recipe}"))
-
-
-def _base(recipe: str | None, preset: str, otherwise: Config) -> Config:
-    base = otherwise if recipe is None else recipe_named(recipe)
-    return as_released(base) if preset == "code" else base
-
-
-def parse_changes(changes: Sequence[str]) -> dict[str, str]:
-    parsed = {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals:
-            raise UserError(f"--set {change}: write KEY=VALUE, for example --set optim.lr=0.1")
-        parsed[key.strip()] = value.strip()
-    return parsed
 
 
 def result_table(folder: Path, result: Mapping[str, Any]) -> Table:

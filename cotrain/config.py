@@ -2,30 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_serializer, field_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
 from cotrain.augment import PRESETS, Policy
+from cotrain.data.settings import DataSettings, IntOrNone
 from cotrain.methods import METHODS, method_class
 from cotrain.types import Method, Settings, UserError
-
-
-def _none(value: Any) -> Any:
-    return None if value == "none" else value
-
-
-IntOrNone = Annotated[int | None, BeforeValidator(_none)]
-
-
-class DataSettings(Settings):
-    labels: IntOrNone = Field(
-        None, ge=1, description="how many training images keep their label; none: all that have one"
-    )
-    balance: Literal["equal", "proportional"] = Field(
-        "equal", description="labelled images per class: equally many, or in proportion to the class"
-    )
-    include_labelled: bool = Field(True, description="the unlabelled images include the labelled ones, as in the paper")
 
 
 class ModelSettings(Settings):

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
+from cotrain.data.dataset import Images
+from cotrain.data.source import near
 from cotrain.ops import ensemble_probabilities, error_percent
 
 IMAGES_AT_ONCE = 500
@@ -24,15 +26,16 @@ class Scores:
 
 @torch.inference_mode()
 def head_logits(
-    net: nn.Module, images: Tensor, rows: NDArray[np.int64], mean: Sequence[float], std: Sequence[float]
+    net: nn.Module, images: Images, rows: NDArray[np.int64], mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     """(H, n, C) logits of the images as they are. The network must be in eval mode."""
     assert not net.training
     device = next(net.parameters()).device
-    logits = [
-        net(normalised(images, part, draw_plain(len(part)), Policy(), mean, std).to(device)).float().cpu()
-        for part in np.array_split(rows, -(-len(rows) // IMAGES_AT_ONCE))
-    ]
+    logits = []
+    for part in np.array_split(rows, -(-len(rows) // IMAGES_AT_ONCE)):
+        held, (places,) = near(images, [part], device)
+        views = normalised(held, places, draw_plain(len(part)), Policy(), mean, std)
+        logits.append(net(views.to(device)).float().cpu())
     return torch.cat(logits, dim=1)
 
 

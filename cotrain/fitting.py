@@ -15,18 +15,22 @@ import numpy as np
 import PIL
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, draw_split, is_openable, open_data
+from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
+from cotrain.data.dataset import evenly
 from cotrain.evaluate import score
 from cotrain.interrupt import Interrupted
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
-from cotrain.recipes import recipe_named
+from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
 from cotrain.train import check_trainable, pick_device, train
 from cotrain.types import UserError
+
+ENOUGH_FOR_AGREEMENT = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,23 +51,38 @@ def fit(
     out: str | Path | None = None,
     config: Config | None = None,
     settings: Mapping[str, Any] | None = None,
+    preset: str = "paper",
+    split: Split | None = None,
     resume: bool = False,
+    memory: float | None = None,
     console: Console | None = None,
 ) -> Fitted:
     """Train on `data` and keep everything in the folder `out`.
 
-    `config` is a recipe's (by default the one named like the data, or `small32`); `settings` are dotted keys to change
-    in it, such as {"data.labels": 40, "run.seed": 1}. With `resume` an unfinished run in `out` goes on where it
-    was saved.
+    `config` is a recipe's (by default `digits` for the digits and `small32` for other images); `settings` are dotted
+    keys to change in it, such as {"data.labels": 40, "run.seed": 1}. `split` is one drawn before, instead of one drawn
+    from the settings and the seed. `preset` "code" has the released code's readings. With `resume` an unfinished run in
+    `out` goes on where it was saved. A folder of images that takes more than `memory` GB is read from disk as it is
+    used.
     """
-    console = console or Console(quiet=True)
-    dataset = data if isinstance(data, Dataset) else open_data(str(data))
-    run = _resume(out, dataset, config, settings) if resume else _start(out, dataset, config, settings)
+    console, changes = console or Console(quiet=True), settings or {}
+    earlier = Run.open(_needed(out)) if resume else None
+    if isinstance(data, Dataset):
+        dataset = data
+    else:
+        opening = (earlier.config if earlier else config or Config()).changed(_of_data(changes))
+        dataset = open_data(data, opening.data, memory=memory, console=console)
+    if earlier is None:
+        run = _start(out, dataset, configured(dataset, config, preset, changes), split)
+    else:
+        own = earlier.config if preset == "paper" else None
+        run = _resume(earlier, dataset, configured(dataset, config or own, preset, changes), split)
     if run.result is not None:
         return Fitted(run.folder, run.result)
     with run.locked(), _resumable(run):
         device = pick_device(run.config.run.device)
-        console.print(_heading(run, device), soft_wrap=True, highlight=False, markup=False)
+        for line in _heading(run, dataset, device):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
         labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
@@ -80,7 +99,8 @@ def fit(
             "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
             "split": run.split.hash,
             "split_name": run.split.name,
-            "data": dataset.name,
+            "data": dataset.source or dataset.name,
+            "leaks": len(leaks(dataset, run.split)),
             "device": str(device),
             "versions": versions(),
             "command": run.command,
@@ -89,12 +109,35 @@ def fit(
     return Fitted(run.folder, result)
 
 
-def _heading(run: Run, device: torch.device) -> str:
+def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
     config, split = run.config, run.split
+    height, width, _ = dataset.shape
+    if dataset.paths:
+        where = "in memory" if isinstance(dataset.images, Tensor) else "read from disk as they are used"
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {height}x{width}, {where}"
+    yield from warnings_about(dataset, split)
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
-    return f"{images}; {config.model.backbone}, {config.method.heads} heads, on {device} -> {run.folder}"
+    yield f"{images}; {config.model.backbone}, {config.method.heads} heads, on {device} -> {run.folder}"
+
+
+def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
+    """What a user should know about the data before believing a result."""
+    yield from dataset.notes
+    if dataset.unreadable:
+        path, why = next(iter(dataset.unreadable.items()))
+        more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
+        yield f"unreadable and left out: {path} ({why}){more}"
+    if not split.test:
+        yield "there are no test images: the error of the result will be unknown"
+    elif not len(dataset.test):
+        yield (
+            f"no test images were given: {len(split.test):,} of the labelled ones are set aside to test on "
+            "(data.test_share=0 trains on all)"
+        )
+    if leaked := len(leaks(dataset, split)):
+        yield f"{leaked:,} of {len(split.test):,} test images are also among the training images: the error is too good"
 
 
 @contextmanager
@@ -108,40 +151,46 @@ def _resumable(run: Run) -> Iterator[None]:
 
 def _command_to_resume(run: Run) -> str:
     if is_openable(run.split.source):
-        return shlex.join(["cotrain", "fit", run.split.source, "--out", str(run.folder), "--resume"])
+        return shlex.join(["cotrain", "fit", str(run.split.source), "--out", str(run.folder), "--resume"])
     return f"cotrain.fit(data, out={str(run.folder)!r}, resume=True)"
 
 
 def default_config(dataset: Dataset) -> Config:
-    return recipe_named("digits" if dataset.name == "digits" else "small32")
+    """The digits have a recipe of their own; where a mirrored image is another thing, nothing is mirrored."""
+    if dataset.source == "digits":
+        return recipe_named("digits")
+    return recipe_named("small32").changed({"augment.flip": dataset.mirror})
 
 
-def _start(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:
-    config = (config or default_config(dataset)).changed(settings or {})
-    split = _split(config, dataset)
+def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
+    """What is asked for: a recipe's config, or the one for such data, in the paper's or the released code's reading."""
+    base = config or default_config(dataset)
+    return (as_released(base) if preset == "code" else base).changed(changes)
+
+
+def _of_data(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in changes.items() if key.startswith("data.")}
+
+
+def _needed(out: str | Path | None) -> Path:
+    if out is None:
+        raise UserError("--resume needs --out, the folder of the run to go on with")
+    return Path(out)
+
+
+def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:
+    if split is None:
+        split = draw_split(dataset, config.data, config.run.seed)
+    split.check_fits(dataset, f"split {split.name}")
     check_trainable(config, dataset)
-    folder = Path(out) if out is not None else reserve_folder(Path("runs"), Path(dataset.name).stem)
+    folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))
 
 
-def _resume(out: str | Path | None, dataset: Dataset, config: Config | None, settings: Mapping[str, Any] | None) -> Run:
-    if out is None:
-        raise UserError("--resume needs --out, the folder of the run to go on with")
-    run = Run.open(Path(out))
-    asked = (config or run.config).changed(settings or {})
+def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> Run:
     run.check_data(dataset)
-    run.check_same(asked, _split(asked, dataset))
+    run.check_same(config, split or run.split)
     return run
-
-
-def _split(config: Config, dataset: Dataset) -> Split:
-    return draw_split(
-        dataset,
-        labels=config.data.labels,
-        balance=config.data.balance,
-        include_labelled=config.data.include_labelled,
-        seed=config.run.seed,
-    )
 
 
 def _labelled_only(run: Run, dataset: Dataset, device: torch.device, console: Console) -> float | None:
@@ -162,7 +211,7 @@ def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Errors of a run's model on its test images, and how often its heads agree on its unlabelled ones."""
     run.check_data(dataset)
     model = load(run.folder, device=run.config.run.device)
-    unlabelled = model.logits(dataset.images, np.asarray(run.split.unlabelled))
+    unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
     agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
     if not run.split.test:
         return {"test_error": None, "head_errors": None, "agreement": agreement, "test_images": 0}

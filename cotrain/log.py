@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from cotrain.checkpoint import write_whole
+from cotrain.progress import PLAIN_SECONDS, clock
 
 LOSSES = ("supervised", "unsupervised")
-PLAIN_SECONDS = 10.0  # between lines when there is no terminal
 
 
 class Window:
@@ -113,9 +113,3 @@ class StepProgress:
                 soft_wrap=True,
                 highlight=False,
             )
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

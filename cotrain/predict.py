@@ -13,7 +13,9 @@ from torch import Tensor
 
 from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import Config
-from cotrain.data.files import Unreadable, in_parts, read_image
+from cotrain.data import Images
+from cotrain.data.decode import MODES, Unreadable, read_image
+from cotrain.data.files import in_parts
 from cotrain.evaluate import IMAGES_AT_ONCE, head_logits
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
@@ -51,24 +53,25 @@ class Model:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def logits(self, images: NDArray[np.uint8] | Tensor, rows: NDArray[np.int64] | None = None) -> Tensor:
-        """(H, n, C) of uint8 images (n, h, w) or (n, h, w, c), or of the given rows of them."""
+    def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) of these rows of uint8 images (N, h, w, c)."""
+        wanted = (*self.size, self.channels)
+        if tuple(images.shape[1:]) != wanted:
+            raise UserError(
+                f"the model takes uint8 images of (n, {', '.join(map(str, wanted))}), not of {tuple(images.shape)}"
+            )
+        if len(rows) == 0:
+            raise UserError("there is no image to predict")
+        return head_logits(self.net, images, rows, self.mean, self.std)
+
+    def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
+        """Of uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
-        wanted = (*self.size, self.channels)
-        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or tuple(pixels.shape[1:]) != wanted:
-            raise UserError(
-                f"the model takes uint8 images of (n, {', '.join(map(str, wanted))}), "
-                f"not {pixels.dtype} of {tuple(pixels.shape)}"
-            )
-        if len(pixels) == 0:
-            raise UserError("there is no image to predict")
-        rows = np.arange(len(pixels)) if rows is None else rows
-        return head_logits(self.net, pixels, rows, self.mean, self.std)
-
-    def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
-        logits = self.logits(images)
+        if pixels.dtype != torch.uint8:
+            raise UserError(f"the model takes uint8 images of (n, h, w, c), not {pixels.dtype}")
+        logits = self.logits(pixels, np.arange(len(pixels)))
         probabilities = ensemble_probabilities(logits, self.config.run.ensemble)
         labels = probabilities.argmax(dim=-1)
         agree = (logits.argmax(dim=-1) == labels).sum(dim=0)
@@ -76,6 +79,8 @@ class Model:
 
     def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, str | int | float]]:
         """A row for every file, in order; one that cannot be read has an `error` and the rest go on."""
+        if self.channels not in MODES:
+            raise UserError(f"the model takes images of {self.channels} channels; image files have 1 or 3")
         for part in in_parts(paths, IMAGES_AT_ONCE):
             images, errors = [], {}
             for path in part:

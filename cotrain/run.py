@@ -58,11 +58,7 @@ class Run:
             raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")
 
     def check_data(self, dataset: Dataset) -> None:
-        if dataset.fingerprint != self.split.fingerprint:
-            raise UserError(
-                f"{dataset.name} is not the data {self.folder} was made from: its content differs "
-                f"(fingerprint {dataset.fingerprint}, not {self.split.fingerprint})"
-            )
+        self.split.check_fits(dataset, str(self.folder))
 
     @property
     def checkpoints(self) -> Checkpoints:

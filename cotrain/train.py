@@ -110,14 +110,13 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
         StepProgress(console, title, state.step, optim.steps) as progress,
         stop_requests() as stop,
     ):
-        while state.step < optim.steps:
+        for batch in source.batches(state.step, optim.steps):
             step = state.step
-            batch = source.batch(step)
             generator = source.generator(step)
             learner = Learner(state.net, state.average.net, step / optim.steps, generator, state.memory)
 
             losses = method.loss(learner, batch)
-            loss = losses.supervised + method.unsupervised_weight * losses.unsupervised
+            loss = losses.supervised + method.weight(learner.progress) * losses.unsupervised
             if not torch.isfinite(loss):
                 raise UserError(_diverged(run, step))
             state.optimizer.zero_grad()

@@ -83,6 +83,9 @@ class Method(Settings, ABC):
 
     heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")
+    unsupervised_ramp: float = Field(
+        0.0, ge=0, le=1, description="share of the steps in which lambda rises from 0, for short runs; 0: no rise"
+    )
 
     @property
     @abstractmethod
@@ -92,6 +95,10 @@ class Method(Settings, ABC):
     def init(self, pool: Pool) -> dict[str, Tensor]:
         """Memory that lives as long as the run and is checkpointed with it."""
         return {}
+
+    def weight(self, progress: float) -> float:
+        """Lambda after this share of the steps."""
+        return self.unsupervised_weight * (min(progress / self.unsupervised_ramp, 1) if self.unsupervised_ramp else 1)
 
     @abstractmethod
     def loss(self, learner: Learner, batch: Batch) -> Losses:

@@ -1,6 +1,11 @@
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["COTRAIN_HOME"] = tempfile.mkdtemp(prefix="cotrain-test-")
+atexit.register(shutil.rmtree, os.environ["COTRAIN_HOME"], ignore_errors=True)
 
 import numpy as np
 import pytest

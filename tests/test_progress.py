@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from cotrain import log
-from cotrain.log import Log, StepProgress, clock, read_log
+from cotrain.log import Log, StepProgress, read_log
+from cotrain.progress import clock
 
 
 def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:

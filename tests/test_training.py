@@ -28,11 +28,7 @@ QUIET = Console(quiet=True)
 
 
 def run_of(config: Config, dataset: Dataset, folder: Path) -> Run:
-    data = config.data
-    split = draw_split(
-        dataset, labels=data.labels, balance=data.balance, include_labelled=data.include_labelled, seed=config.run.seed
-    )
-    return Run.create(folder, config, split)
+    return Run.create(folder, config, draw_split(dataset, config.data, config.run.seed))
 
 
 @pytest.mark.parametrize("preset", ["paper", "code"])
@@ -75,7 +71,9 @@ def test_without_average_the_evaluated_weights_are_the_trained_ones(toy: Dataset
 def test_valid_images_are_evaluated_now_and_then(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     images, labels = toy.images.numpy(), toy.labels.numpy()
     dataset = from_arrays(images[:60], labels[:60], valid=(images[60:80], labels[60:80]), name="with valid")
-    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny, settings={"run.evaluate_every": 15})
+    fitted = cotrain.fit(
+        dataset, out=tmp_path / "run", config=tiny, settings={"run.evaluate_every": 15, "data.test_share": 0}
+    )
     rows = [row for row in read_log(fitted.folder / "log.jsonl") if "valid_error" in row]
     assert [row["step"] for row in rows] == [15, 30]
     assert fitted.result["test_error"] is None

@@ -1,7 +1,8 @@
-"""A data set: all its images in one tensor, their labels, and which rows were given for what."""
+"""A data set: its images, in memory or in one file, their labels, and which rows were given for what."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -9,20 +10,34 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cotrain.data.decode import content_hash
+from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
 
 UNLABELLED = -1
+AT_ONCE = 4096
+ENOUGH_FOR_STATISTICS = 50_000
+
+Images = Tensor | ImageFile  # both give a tensor of some rows by images[rows]
 
 
 @dataclass(frozen=True)
 class Dataset:
     name: str
-    images: Tensor  # (N, h, w, c) uint8
+    images: Images  # (N, h, w, c) uint8
+    hashes: NDArray[np.uint64]  # (N,) of the pixels of each image
     labels: Tensor  # (N,) int64, UNLABELLED where nobody said
     classes: tuple[str, ...]
     train: NDArray[np.int64]  # rows
     valid: NDArray[np.int64]
     test: NDArray[np.int64]
+    source: str | None = None  # what `open_data` opens it by; None: it came as arrays
+    layout: str = "arrays"  # what was found there, in words
+    mirror: bool = True  # whether a mirrored image is still of its class
+    paths: tuple[str, ...] = ()  # the file of each row, if rows are files
+    sizes: Mapping[tuple[int, int, str], int] = field(default_factory=dict)  # files of each height, width and mode
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # file -> why it could not be read
+    notes: tuple[str, ...] = ()  # what a user should know about how the files were read
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -32,27 +47,34 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of every pixel, label and part: two data sets with the same one are the same."""
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (self.images.numpy(), self.labels.numpy(), self.train, self.valid, self.test):
+        digest = hashlib.blake2b(str(self.shape).encode(), digest_size=16)
+        for array in (self.hashes, self.labels.numpy(), self.train, self.valid, self.test):
             digest.update(str((array.shape, array.dtype)).encode())
             digest.update(np.ascontiguousarray(array).data)
         digest.update("\0".join(self.classes).encode())
         return digest.hexdigest()
 
     def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel over these images, in [0, 1] units."""
-        images = self.images.numpy()
-        levels = np.arange(256) / 255
-        mean, std = [], []
-        for channel in range(images.shape[-1]):
-            counts = sum(
-                np.bincount(images[part, :, :, channel].ravel(), minlength=256)
-                for part in np.array_split(rows, len(rows) // 4096 + 1)
-            )
-            share = counts / np.sum(counts)
-            mean.append(float(levels @ share))
-            std.append(float(np.sqrt((levels - mean[-1]) ** 2 @ share)))
-        return mean, [value or 1.0 for value in std]
+        """Mean and standard deviation of each channel over these images, in [0, 1] units.
+
+        Of very many images, evenly spaced ones stand for all.
+        """
+        rows = evenly(rows, ENOUGH_FOR_STATISTICS)
+        levels, channels = np.arange(256) / 255, self.shape[-1]
+        counts = np.zeros((channels, 256), np.int64)
+        for part in np.array_split(rows, len(rows) // AT_ONCE + 1):
+            pixels = self.images[part].numpy()
+            for channel in range(channels):
+                counts[channel] += np.bincount(pixels[..., channel].ravel(), minlength=256)
+        share = counts / counts.sum(axis=1, keepdims=True)
+        mean = share @ levels
+        std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
+        return mean.tolist(), [value or 1.0 for value in std.tolist()]
+
+
+def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """All of them, or at most so many, evenly spaced."""
+    return rows[:: -(-len(rows) // most)]
 
 
 def from_arrays(
@@ -63,6 +85,9 @@ def from_arrays(
     test: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None = None,
     classes: tuple[str, ...] | None = None,
     name: str = "arrays",
+    source: str | None = None,
+    layout: str = "arrays",
+    mirror: bool = True,
 ) -> Dataset:
     """A data set from uint8 images (N, h, w) or (N, h, w, c) and integer labels, -1 where there is none."""
     parts = {"train": (images, labels), "valid": valid, "test": test}
@@ -87,9 +112,20 @@ def from_arrays(
         for row in np.flatnonzero(all_labels[rows[part]] == UNLABELLED)[:1]:
             raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may lack one")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
-    _check_classes(name, all_labels, targets[0], classes)
+    check_classes(name, all_labels, targets[0], classes)
+    all_pixels = np.concatenate(pixels)
     return Dataset(
-        name, torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(all_labels), tuple(map(str, classes)), **rows
+        name=name,
+        images=torch.from_numpy(all_pixels),
+        hashes=np.array([content_hash(image) for image in all_pixels], np.uint64),
+        labels=torch.from_numpy(all_labels),
+        classes=tuple(map(str, classes)),
+        train=rows["train"],
+        valid=rows["valid"],
+        test=rows["test"],
+        source=source,
+        layout=layout,
+        mirror=mirror,
     )
 
 
@@ -118,7 +154,7 @@ def _check(
     return pixels, targets.astype(np.int64)
 
 
-def _check_classes(
+def check_classes(
     name: str, labels: NDArray[np.int64], train_labels: NDArray[np.int64], classes: tuple[str, ...]
 ) -> None:
     if labels.min() < UNLABELLED or labels.max() >= len(classes):

@@ -22,4 +22,12 @@ def load_digits() -> Dataset:
         np.arange(len(images)), test_size=TEST_IMAGES, random_state=0, stratify=digits.target
     )
     labels = digits.target.astype(np.int64)
-    return from_arrays(images[train], labels[train], test=(images[test], labels[test]), name="digits")
+    return from_arrays(
+        images[train],
+        labels[train],
+        test=(images[test], labels[test]),
+        name="digits",
+        source="digits",
+        layout="scikit-learn's handwritten digits",
+        mirror=False,
+    )

@@ -1,21 +1,62 @@
-"""Image files, as people have them, to uint8 arrays of the size a network takes."""
+"""Finding image files, and decoding many of them with several workers."""
 
-import warnings
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
-
+from cotrain.data import decode
+from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"}
-MODES = {1: "L", 3: "RGB"}
+FILES_A_TASK = 64
+WORTH_WORKERS = 256  # below that many files, starting workers takes longer than decoding
 
 
-class Unreadable(ValueError):
-    """This file is not an image that can be used."""
+@dataclass(frozen=True)
+class Found:
+    """A file in a folder: where, and what changes when it is changed."""
+
+    path: str  # relative to the folder, with /
+    bytes: int
+    modified: int  # ns
+
+    @property
+    def is_image(self) -> bool:
+        return os.path.splitext(self.path)[1].lower() in SUFFIXES
+
+
+def walk(folder: Path) -> Iterator[Found]:
+    """Every file below, in no order, but for hidden ones. Links are followed, and never in a circle."""
+    yield from _walk(folder, "", {_identity(folder.stat())})
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Found]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "__MACOSX")):
+                continue
+            try:
+                status = entry.stat()
+            except OSError:  # a link to nothing, or to itself
+                status = entry.stat(follow_symlinks=False)
+            name = prefix + entry.name
+            if entry.is_dir():
+                if _identity(status) not in above:
+                    yield from _walk(Path(entry.path), f"{name}/", above | {_identity(status)})
+            else:
+                yield Found(name, status.st_size, status.st_mtime_ns)
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -23,7 +64,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+            inside = sorted(path / file.path for file in walk(path) if file.is_image)
             if not inside:
                 raise UserError(f"there is no image file in {path} ({', '.join(sorted(SUFFIXES))})")
             found += inside
@@ -32,36 +73,75 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def read_image(path: Path, height: int, width: int, channels: int) -> NDArray[np.uint8]:
-    """(h, w, c): turned upright by its EXIF orientation, converted to grey or RGB, resized."""
-    if channels not in MODES:
-        raise UserError(f"the network takes images of {channels} channels; image files have 1 or 3")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
-                image = _eight_bits(ImageOps.exif_transpose(file)).convert(MODES[channels])
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise Unreadable(" ".join(str(error).split()) or type(error).__name__) from error
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return np.asarray(image).reshape(height, width, channels)
+def in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit levels are scaled to 8 bits, and what is transparent shows white."""
-    if image.mode.startswith("I;16"):
-        levels = np.asarray(image).astype(np.uint32)
-        return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise Unreadable("its pixels have 32 bits; save it with 8 or 16")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA"))
-    return image
+class Workers:
+    """Carries out decoding tasks in `count` processes; 0: in this one."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        self.closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        for _ in range(self.count):
+            self.idle.put(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.close()
+
+    def map(self, tasks: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+        """The answers, in order."""
+        if self.count == 0:
+            yield from map(decode.carry_out, tasks)
+            return
+        with ThreadPoolExecutor(self.count) as pool:
+            try:
+                yield from pool.map(self._carry_out, tasks)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self) -> subprocess.Popen[str]:
+        worker = subprocess.Popen(
+            [sys.executable, "-P", decode.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers
+        )
+        self.closing.callback(worker.__exit__, None, None, None)
+        self.closing.callback(worker.kill)
+        return worker
+
+    def _carry_out(self, task: dict[str, Any]) -> list[Any]:
+        worker = self.idle.get()
+        try:
+            assert worker.stdin is not None and worker.stdout is not None
+            worker.stdin.write(json.dumps(task) + "\n")
+            worker.stdin.flush()
+            answer = worker.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if answer:
+            self.idle.put(worker)
+            return json.loads(answer)
+        self.idle.put(self._start())
+        return self._without_the_killer(task)
+
+    def _without_the_killer(self, task: dict[str, Any]) -> list[Any]:
+        """A worker died: its files are tried one by one, and the one that kills a worker again is left out."""
+        if len(task["paths"]) == 1:
+            return [{"error": "decoding it ended the decoder"}]
+        single = [
+            {**task, "paths": [path], **({"rows": [row]} if row is not None else {})}
+            for path, row in zip(task["paths"], task.get("rows", [None] * len(task["paths"])), strict=True)
+        ]
+        return [self._carry_out(one)[0] for one in single]
 
 
-def in_parts(paths: Sequence[Path], size: int) -> Iterator[Sequence[Path]]:
-    for start in range(0, len(paths), size):
-        yield paths[start : start + size]
+def worker_count(files: int) -> int:
+    return 0 if files < WORTH_WORKERS else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -37,7 +37,9 @@ def load_npz(path: Path) -> Dataset:
         valid=part("val"),
         test=part("test"),
         classes=classes,
-        name=str(path.resolve()),
+        name=path.stem,
+        source=str(path.resolve()),
+        layout=f"the arrays of {path.name}",
     )
 
 

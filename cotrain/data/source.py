@@ -1,12 +1,15 @@
 """Batches: rows and views are a function of (seed, step), so resuming needs no loader state."""
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import Draw, Policy, draw_plain, draw_strong, draw_weak, normalised
-from cotrain.data.dataset import Dataset
+from cotrain.data.dataset import Dataset, Images
 from cotrain.data.split import Split
 from cotrain.types import Batch, Views
 
@@ -26,7 +29,7 @@ class Source:
         seed: int,
         device: torch.device,
     ) -> None:
-        self.images = dataset.images.to(device)
+        self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
         self.unlabelled_rows = np.asarray(split.unlabelled)
@@ -42,14 +45,17 @@ class Source:
         height, width = self.images.shape[1:3]
         weak = self.views.weak * len(index)
         strong = self.views.strong * len(index)
-        x = self.render(rows, draw_weak(self.policy, len(rows), height, width, rng))
+        images, (near_rows, near_index) = near(self.images, [rows, index], self.device)
+        x = self._render(images, near_rows, draw_weak(self.policy, len(rows), height, width, rng))
         weak_draw = draw_weak(self.policy, weak, height, width, rng) if self.views.weak_augment else draw_plain(weak)
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
             row=torch.from_numpy(rows).to(self.device),
-            weak=self._of_each(index, self.views.weak, weak_draw),
-            strong=self._of_each(index, self.views.strong, draw_strong(self.policy, strong, height, width, rng)),
+            weak=self._of_each(images, near_index, self.views.weak, weak_draw),
+            strong=self._of_each(
+                images, near_index, self.views.strong, draw_strong(self.policy, strong, height, width, rng)
+            ),
             index=torch.from_numpy(index).to(self.device),
         )
 
@@ -58,10 +64,30 @@ class Source:
         state = np.random.SeedSequence((self.seed, step, 1)).generate_state(1, np.uint64)
         return torch.Generator(self.device).manual_seed(int(state[0]))
 
-    def render(self, rows: NDArray[np.int64], draw: Draw) -> Tensor:
-        return normalised(self.images, rows, draw, self.policy, self.mean, self.std)
+    def batches(self, first: int, end: int) -> Iterator[Batch]:
+        """The batches of these steps, in order. While one is used, the next is made in a thread of its own."""
+        with ThreadPoolExecutor(1) as maker:
+            coming = maker.submit(self.batch, first)
+            for step in range(first, end):
+                batch = coming.result()
+                if step + 1 < end:
+                    coming = maker.submit(self.batch, step + 1)
+                yield batch
 
-    def _of_each(self, index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
+    def _render(self, images: Tensor, rows: NDArray[np.int64], draw: Draw) -> Tensor:
+        return normalised(images, rows, draw, self.policy, self.mean, self.std)
+
+    def _of_each(self, images: Tensor, index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
         """(views, U, c, h, w): every view of every unlabelled image."""
-        rendered = self.render(np.tile(index, views), draw)
+        rendered = self._render(images, np.tile(index, views), draw)
         return rendered.unflatten(0, (views, len(index)))
+
+
+def near(
+    images: Images, rows: Sequence[NDArray[np.int64]], device: torch.device
+) -> tuple[Tensor, list[NDArray[np.int64]]]:
+    """A tensor that holds the images of all these rows, and where in it they are; what lies in a file is read."""
+    if isinstance(images, Tensor):
+        return images, list(rows)
+    needed, places = np.unique(np.concatenate(rows), return_inverse=True)
+    return images[needed].to(device), np.split(places, np.cumsum([len(some) for some in rows])[:-1])

@@ -2,12 +2,12 @@
 
 import hashlib
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.data.dataset import UNLABELLED, Dataset
+from cotrain.data.settings import DataSettings
 from cotrain.types import Settings, UserError
 
 
@@ -15,7 +15,7 @@ class Split(Settings):
     """Rows of one data set: `source` says where it was, `fingerprint` what was in it."""
 
     name: str
-    source: str
+    source: str | None  # None: it came as arrays
     fingerprint: str
     labelled: tuple[int, ...]
     unlabelled: tuple[int, ...]
@@ -28,22 +28,30 @@ class Split(Settings):
         content = self.model_dump_json(exclude={"name", "source"})
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
+    @property
+    def trained_on(self) -> NDArray[np.int64]:
+        return np.union1d(self.labelled, self.unlabelled).astype(np.int64)
 
-def draw_split(
-    dataset: Dataset,
-    *,
-    labels: int | None,
-    balance: Literal["equal", "proportional"],
-    include_labelled: bool,
-    seed: int,
-) -> Split:
-    """Keep the labels of `labels` training images, of all that have one if None; the rest become unlabelled.
+    def check_fits(self, dataset: Dataset, what: str) -> None:
+        if dataset.fingerprint != self.fingerprint:
+            raise UserError(
+                f"{dataset.source or dataset.name} is not the data {what} was made from: its content differs "
+                f"(fingerprint {dataset.fingerprint}, not {self.fingerprint})"
+            )
+
+
+def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
+    """Keep the labels of `settings.labels` training images, of all that have one if None; the rest become unlabelled.
 
     As in the paper's protocol the unlabelled images include the labelled ones, unless `include_labelled` is false.
+    Where no test or valid images are given, a share of the labelled ones is set aside, and never trained on.
     """
     known = dataset.train[dataset.labels.numpy()[dataset.train] != UNLABELLED]
-    labelled = known if labels is None else _draw(dataset, known, labels, balance, seed)
-    unlabelled = dataset.train if include_labelled else np.setdiff1d(dataset.train, labelled)
+    test, known = _set_aside(dataset, dataset.test, known, settings.test_share, (seed, 1))
+    valid, known = _set_aside(dataset, dataset.valid, known, settings.valid_share, (seed, 2))
+    labelled = known if settings.labels is None else _draw(dataset, known, settings, seed)
+    rest = np.setdiff1d(dataset.train, np.concatenate([test, valid]))
+    unlabelled = rest if settings.include_labelled else np.setdiff1d(rest, labelled)
     if len(unlabelled) == 0:
         raise UserError(
             f"{dataset.name}: no unlabelled image is left; lower data.labels or set data.include_labelled=true"
@@ -53,29 +61,55 @@ def draw_split(
         missing = ", ".join(dataset.classes[index] for index in absent[:5])
         raise UserError(f"{dataset.name}: no labelled image of class {missing}; label at least one of every class")
     return Split(
-        name=f"{Path(dataset.name).stem}-{len(labelled)}-{balance}-seed{seed}",
-        source=dataset.name,
+        name=f"{dataset.name}-{len(labelled)}-{settings.balance}-seed{seed}",
+        source=dataset.source,
         fingerprint=dataset.fingerprint,
         labelled=tuple(labelled.tolist()),
         unlabelled=tuple(unlabelled.tolist()),
-        valid=tuple(dataset.valid.tolist()),
-        test=tuple(dataset.test.tolist()),
+        valid=tuple(valid.tolist()),
+        test=tuple(test.tolist()),
     )
 
 
-def _draw(dataset: Dataset, known: NDArray[np.int64], labels: int, balance: str, seed: int) -> NDArray[np.int64]:
-    classes = len(dataset.classes)
+def read_split(path: Path) -> Split:
+    try:
+        return Split.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read the split {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a split: {str(error).splitlines()[0]}") from error
+
+
+def _set_aside(
+    dataset: Dataset, given: NDArray[np.int64], known: NDArray[np.int64], share: float, seed: tuple[int, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The given rows, or a share of every class of the known ones but never its last; and the known ones that stay."""
+    if len(given) or share == 0:
+        return given, known
+    shuffled = np.random.default_rng(seed).permutation(known)
+    of_class = dataset.labels.numpy()[shuffled]
+    members = [shuffled[of_class == index] for index in range(len(dataset.classes))]
+    aside = np.sort(np.concatenate([rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in members]))
+    return aside, np.setdiff1d(known, aside)
+
+
+def _draw(dataset: Dataset, known: NDArray[np.int64], settings: DataSettings, seed: int) -> NDArray[np.int64]:
+    classes, labels = len(dataset.classes), settings.labels
+    assert labels is not None
     if labels < classes:
         raise UserError(
             f"data.labels={labels} is fewer than the {classes} classes of {dataset.name}: one each at least"
         )
     if labels > len(known):
-        raise UserError(f"data.labels={labels}, but {dataset.name} has only {len(known)} labelled training images")
+        aside = "" if len(dataset.test) else " that are not set aside to test on (data.test_share)"
+        raise UserError(
+            f"data.labels={labels}, but {dataset.name} has only {len(known)} labelled training images{aside}"
+        )
     rng = np.random.default_rng((seed, len(known)))
     known = rng.permutation(known)
     of_class = dataset.labels.numpy()[known]
     available = np.bincount(of_class, minlength=classes)
-    wanted = _shares(labels, np.ones(classes) if balance == "equal" else available.astype(np.float64), rng)
+    wanted = _shares(labels, np.ones(classes) if settings.balance == "equal" else available.astype(np.float64), rng)
     for index in np.flatnonzero(wanted > available):
         raise UserError(
             f"{dataset.name}: {wanted[index]} labels of class {dataset.classes[index]} are wanted but it has only "

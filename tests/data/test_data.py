@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cotrain import Dataset, UserError, from_arrays
 from cotrain.augment import PRESETS
-from cotrain.data import Source, Split, draw_split, open_data
+from cotrain.data import DataSettings, Source, Split, draw_split, open_data
 from cotrain.types import Views
 
 
@@ -23,7 +23,8 @@ def some(labels: list[int]) -> Dataset:
 
 
 def split_of(dataset: Dataset, labels: int | None = None, balance: str = "equal", seed: int = 0, **more: bool) -> Split:
-    return draw_split(dataset, labels=labels, balance=balance, seed=seed, include_labelled=more.get("include", True))
+    settings = DataSettings(labels=labels, balance=balance, test_share=0, include_labelled=more.get("include", True))
+    return draw_split(dataset, settings, seed)
 
 
 def test_digits_are_the_ones_of_scikit_learn() -> None:
@@ -96,10 +97,16 @@ def test_arrays_that_cannot_be_used_are_refused(pixels, labels, more, message) -
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         open_data(str(tmp_path / "absent.npz"))
-    with pytest.raises(UserError, match="does not exist, and is neither `digits` nor"):
+    with pytest.raises(UserError, match=r"absent does not exist; data are a folder of images, a .npz file, digits"):
         open_data(str(tmp_path / "absent"))
-    with pytest.raises(UserError, match="is neither `digits` nor"):
+    with pytest.raises(UserError, match="there is no image file in"):
         open_data(str(tmp_path))
+    (tmp_path / "photos.zip").touch()
+    with pytest.raises(UserError, match=r"photos.zip is an archive, .*; unpack it and name the folder"):
+        open_data(str(tmp_path / "photos.zip"))
+    (tmp_path / "thesis.pdf").touch()
+    with pytest.raises(UserError, match=r"thesis.pdf is no data that cotrain reads"):
+        open_data(str(tmp_path / "thesis.pdf"))
     (tmp_path / "text.npz").write_text("not an archive")
     with pytest.raises(UserError, match=r"text.npz is not a readable .npz file"):
         open_data(str(tmp_path / "text.npz"))

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from cotrain import UserError
-from cotrain.data.files import Unreadable, find_images, read_image
+from cotrain.data.decode import Unreadable, read_image
+from cotrain.data.files import find_images
 
 RAMP = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
 
@@ -92,8 +93,3 @@ def test_folders_are_searched_and_files_taken_as_they_are(tmp_path: Path) -> Non
     assert [path.name for path in found] == ["notes.txt", "a.jpg", "b.PNG", "c.webp"]
     with pytest.raises(UserError, match="there is no image file in"):
         find_images([tmp_path / "folder.png"])
-
-
-def test_networks_of_other_channels_take_no_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="takes images of 2 channels"):
-        read_image(tmp_path / "any.png", 8, 8, 2)

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from cotrain.augment import PRESETS
-from cotrain.data import Source, draw_split, open_data
+from cotrain.data import DataSettings, Source, draw_split, open_data
 from cotrain.methods import METHODS
 from cotrain.model import MultiHead, wrn
 from cotrain.types import Batch, Learner, Method, Pool
@@ -18,7 +18,7 @@ each_method = pytest.mark.parametrize("method", [kind() for kind in METHODS.valu
 
 def source(method: Method) -> Source:
     digits = open_data("digits")
-    split = draw_split(digits, labels=40, balance="equal", include_labelled=True, seed=0)
+    split = draw_split(digits, DataSettings(labels=40), seed=0)
     return Source(
         digits, split, PRESETS["paper"], method.views, labelled=16, unlabelled=24, seed=0, device=torch.device("cpu")
     )

@@ -1,0 +1,114 @@
+"""An image file, as people have it, to uint8 pixels of the size a network takes.
+
+Also a program of its own: a decode worker, which starts at once because it loads neither torch nor the package. It
+reads a task a line, JSON, and answers each with a line.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"}
+MODES = {1: "L", 3: "RGB"}
+GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
+ORIENTATION = 0x0112
+DRAFT = 2  # a JPEG is decoded at a reduced scale as long as it stays this many times larger than what is wanted
+
+
+class Unreadable(ValueError):
+    """This file is not an image that can be used."""
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                yield file
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise Unreadable(_reason(error, path)) from error
+
+
+def _reason(error: Exception, path: str | os.PathLike[str]) -> str:
+    if os.path.exists(path) and os.path.getsize(path) == 0:
+        return "the file is empty"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def peek(path: str | os.PathLike[str]) -> tuple[int, int, str]:
+    """Height, width and mode from the file's header alone, upright."""
+    with _opened(path) as file:
+        width, height = file.size
+        if file.getexif().get(ORIENTATION, 1) >= 5:
+            width, height = height, width
+        return height, width, file.mode
+
+
+def read_image(path: str | os.PathLike[str], height: int, width: int, channels: int) -> NDArray[np.uint8]:
+    """(h, w, c): turned upright by its EXIF orientation, converted to grey or RGB, resized."""
+    side = DRAFT * max(height, width)
+    with _opened(path) as file:
+        file.draft(None, (side, side))  # of any mode; only JPEGs do anything
+        image = _eight_bits(ImageOps.exif_transpose(file)).convert(MODES[channels])
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(image).reshape(height, width, channels)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit levels are scaled to 8 bits, and what is transparent shows white."""
+    if image.mode.startswith("I;16"):
+        levels = np.asarray(image).astype(np.uint32)
+        return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise Unreadable("its pixels have 32 bits; save it with 8 or 16")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA"))
+    return image
+
+
+def content_hash(image: NDArray[np.uint8]) -> int:
+    """64 bits that differ when pixels differ."""
+    return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest(), "little")
+
+
+def carry_out(task: dict[str, Any]) -> list[Any]:
+    """For each path of the task its header, or the hash of its pixels after writing them; {"error": why} if neither."""
+    return [_carry_out_one(task, number, path) for number, path in enumerate(task["paths"])]
+
+
+def _carry_out_one(task: dict[str, Any], number: int, path: str) -> Any:
+    try:
+        if "shape" not in task:
+            return peek(path)
+        pixels = read_image(path, *task["shape"])
+    except Unreadable as error:
+        return {"error": str(error)}
+    with open(task["into"], "r+b", buffering=0) as file:
+        file.seek(task["rows"][number] * pixels.nbytes)
+        file.write(np.ascontiguousarray(pixels).data)
+    return content_hash(pixels)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(carry_out(json.loads(line))), flush=True)

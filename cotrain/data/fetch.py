@@ -1,0 +1,256 @@
+"""Downloads public data sets into the user's data folder: resumed after a break, and kept only if the checksum fits."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from cotrain.data.home import home
+from cotrain.progress import PLAIN_SECONDS, clock
+from cotrain.types import UserError
+
+CHUNK = 1 << 18
+TIMEOUT = 30.0  # seconds without a byte
+PAUSES = (1.0, 4.0, 15.0)  # seconds between tries
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    url: str
+    sha256: str
+    size: int | None = None  # bytes
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+FETCHABLE: dict[str, tuple[RemoteFile, ...]] = {
+    "cifar10": (
+        RemoteFile(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+            170_498_071,
+        ),
+    ),
+    "cifar100": (
+        RemoteFile(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+            169_001_437,
+        ),
+    ),
+    "svhn": (
+        RemoteFile(
+            "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+            "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            182_040_794,
+        ),
+        RemoteFile(
+            "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+            "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+            64_275_384,
+        ),
+    ),
+}
+NAMES = (*FETCHABLE, "miniimagenet")  # the last is placed by hand
+
+
+class Broken(Exception):
+    """A download ended early; another try may go on from there."""
+
+
+def data_home() -> Path:
+    return home() / "data"
+
+
+def placed(name: str) -> Path:
+    """The folder in which a named data set lies."""
+    _check_name(name)
+    folder = data_home() / name
+    if folder.is_dir() and any(child.suffix != ".part" for child in folder.iterdir()):
+        return folder
+    if name not in FETCHABLE:
+        raise UserError(_how_to_place(name))
+    raise UserError(f"{name} is not at {folder}; get it by `cotrain data fetch {name}`")
+
+
+def fetch(
+    name: str,
+    console: Console,
+    *,
+    into: Path | None = None,
+    files: tuple[RemoteFile, ...] | None = None,
+    pauses: tuple[float, ...] = PAUSES,
+) -> Path:
+    """Downloads what is not there yet and returns the folder it lies in."""
+    if files is None:
+        _check_name(name)
+        if name not in FETCHABLE:
+            raise UserError(_how_to_place(name))
+        files = FETCHABLE[name]
+    folder = into or data_home() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for remote in files:
+            _fetch_file(remote, folder / remote.name, console, pauses)
+    except OSError as error:
+        raise UserError(
+            f"{name} cannot be written to {folder} ({error}); make room, or set COTRAIN_HOME to a folder elsewhere"
+        ) from error
+    return folder
+
+
+def _check_name(name: str) -> None:
+    if name not in NAMES:
+        raise UserError(f"there is no data set {name}; there are: {', '.join(NAMES)}")
+
+
+def _how_to_place(name: str) -> str:
+    return (
+        f"{name} has no public address, as ImageNet's terms must be agreed to; place it in {data_home() / name}: "
+        "a folder of JPEGs per class, or train.csv, val.csv and test.csv (filename,label) and a folder images"
+    )
+
+
+def _fetch_file(remote: RemoteFile, target: Path, console: Console, pauses: tuple[float, ...]) -> None:
+    if target.exists():
+        found = _sha256(target)
+        if found != remote.sha256:
+            raise UserError(
+                f"{target} is there with SHA-256 {found}, not {remote.sha256}; move it away to fetch it again"
+            )
+        _say(console, f"{remote.name}: already there")
+        return
+    part = target.with_name(target.name + ".part")
+    _download_patiently(remote, part, target, console, pauses)
+    found = _sha256(part)
+    if found != remote.sha256:
+        part.unlink()
+        raise UserError(
+            f"{remote.url} gave a file with SHA-256 {found}, not {remote.sha256}; it was removed, so try again"
+        )
+    part.replace(target)
+    _say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum right")
+
+
+def _download_patiently(
+    remote: RemoteFile, part: Path, target: Path, console: Console, pauses: tuple[float, ...]
+) -> None:
+    """Tries again after a break, with all the pauses anew whenever a try brought something."""
+    most, left = _size(part), iter(pauses)
+    while True:
+        try:
+            _download(remote, part, console)
+            return
+        except HTTPError as error:
+            error.close()
+            reason, pause = f"HTTP {error.code} {error.reason}", None
+        except Broken as broken:
+            if _size(part) > most:
+                most, left = _size(part), iter(pauses)
+            reason, pause = str(broken), next(left, None)
+        if pause is None:
+            raise UserError(
+                f"{remote.url} could not be fetched: {reason}; try again later, or place the file at {target} by hand"
+            )
+        _say(console, f"{remote.name}: {reason}; trying again in {pause:g} s")
+        time.sleep(pause)
+
+
+def _download(remote: RemoteFile, part: Path, console: Console) -> None:
+    """Appends to `part` what it lacks."""
+    try:
+        response = _request(remote.url, _size(part))
+    except HTTPError as error:
+        if error.code != 416 or not _size(part):
+            raise
+        error.close()  # there is nothing after what `part` holds
+        if _sha256(part) == remote.sha256:
+            return
+        part.unlink()
+        response = _request(remote.url, 0)
+    with response:
+        done = _size(part) if response.status == 206 else 0
+        length = response.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdecimal() else remote.size
+        with open(part, "ab" if done else "wb") as file, _progress(console, remote.name, done, total) as show:
+            for chunk in _chunks(response):
+                file.write(chunk)
+                done += len(chunk)
+                show(done)
+    if total is not None and done < total:
+        raise Broken(f"the server stopped after {done} of {total} bytes")
+
+
+def _request(url: str, start: int) -> HTTPResponse:
+    headers = {"User-Agent": "cotrain"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
+    except HTTPError as error:
+        if error.code < 500 and error.code != 429:
+            raise
+        error.close()
+        raise Broken(f"HTTP {error.code} {error.reason}") from error
+    except (OSError, HTTPException) as error:
+        raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from error
+    return response
+
+
+def _chunks(response: HTTPResponse) -> Iterator[bytes]:
+    try:
+        while chunk := response.read(CHUNK):
+            yield chunk
+    except (OSError, HTTPException) as error:
+        raise Broken(str(error) or type(error).__name__) from error
+
+
+@contextmanager
+def _progress(console: Console, title: str, first: int, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A live bar in a terminal, a line now and then elsewhere."""
+    began = last_line = time.monotonic()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(title, completed=first, total=total)
+
+        def show(done: int) -> None:
+            nonlocal last_line
+            bar.update(task, completed=done)
+            now = time.monotonic()
+            if console.is_terminal or now - last_line < PLAIN_SECONDS:
+                return
+            last_line = now
+            rate = (done - first) / (now - began)
+            rest = f" of {total / MEGABYTE:.1f} MB, {clock((total - done) / rate)} left" if total else " MB"
+            _say(console, f"{title}: {done / MEGABYTE:.1f}{rest}, {rate / MEGABYTE:.1f} MB/s")
+
+        yield show
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,81 @@
+"""A folder of images, a few of them labelled, as a data set."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from cotrain.data.cache import decoded
+from cotrain.data.dataset import UNLABELLED, Dataset, check_classes
+from cotrain.data.decode import SUFFIXES
+from cotrain.data.files import Found, walk
+from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
+from cotrain.data.settings import DataSettings
+from cotrain.progress import counted
+from cotrain.types import UserError
+
+TOLERATED = 0.1  # share of unreadable images
+
+
+def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:
+    """Images beyond `memory` GB stay in the file of decoded images and are read as they are used."""
+    files = list(counted(walk(folder), None, f"scanning {folder}", console))
+    images = sorted((file for file in files if file.is_image), key=lambda file: file.path)
+    if not images:
+        raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
+    layout = understand(folder, images, settings)
+    stored = decoded(folder, images, settings.size or layout.size, console)
+    unreadable: dict[str, str] = stored.facts["errors"]
+    if len(unreadable) > TOLERATED * len(images) and not settings.skip_unreadable:
+        raise UserError(_too_many(folder, unreadable, len(images)))
+
+    readable = np.array([image.path not in unreadable for image in images])
+    parts = np.array([part or "" for part in layout.parts])
+    classes = class_order([label for label, part in zip(layout.labels, layout.parts, strict=True) if part])
+    number = {name: index for index, name in enumerate(classes)}
+    labels = np.array([number.get(label, UNLABELLED) for label in layout.labels], np.int64)  # type: ignore[arg-type]
+    labels[~readable] = UNLABELLED
+    rows = {part: np.flatnonzero(readable & (parts == part)) for part in (TRAIN, VALID, TEST)}
+    name = folder.resolve().name
+    check_classes(os.fspath(folder), labels, labels[rows[TRAIN]], classes)
+    return Dataset(
+        name=name,
+        images=stored if stored.bytes > memory * 1e9 else stored.resident(),
+        hashes=np.array(stored.facts["hashes"], np.uint64),
+        labels=torch.from_numpy(labels),
+        classes=classes,
+        train=rows[TRAIN],
+        valid=rows[VALID],
+        test=rows[TEST],
+        source=os.fspath(folder.resolve()),
+        layout=layout.words,
+        paths=tuple(image.path for image in images),
+        sizes=_sizes(stored.facts["headers"]),
+        unreadable=unreadable,
+        notes=(*layout.notes, *_ignored(files)),
+    )
+
+
+def _too_many(folder: Path, unreadable: dict[str, str], images: int) -> str:
+    examples = "; ".join(f"{path}: {why}" for path, why in list(unreadable.items())[:3])
+    return (
+        f"{len(unreadable):,} of the {images:,} images of {folder} are unreadable ({examples}); "
+        "`cotrain data check` lists them, and --skip-unreadable goes on without them"
+    )
+
+
+def _sizes(headers: Sequence[object]) -> Counter[tuple[int, int, str]]:
+    """How many files have which height, width and mode."""
+    return Counter(tuple(header) for header in headers if isinstance(header, list))
+
+
+def _ignored(files: Sequence[Found]) -> list[str]:
+    others = sorted(file.path for file in files if not file.is_image and not file.path.endswith(".csv"))
+    if not others:
+        return []
+    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    return [f"{len(others):,} files are not images by their name and are ignored: {shown}"]

@@ -1,0 +1,12 @@
+"""Where cotrain keeps what it fetched and what it decoded."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def home() -> Path:
+    """$COTRAIN_HOME, or the user's cache folder."""
+    chosen = os.environ.get("COTRAIN_HOME")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("cotrain")

@@ -1,0 +1,65 @@
+"""Many images of one size in one file: written once, then opened at once and read a few rows at a time.
+
+The file holds the pixels, image after image, then a JSON object with facts about them, then the length of that object
+in 8 bytes.
+"""
+
+import json
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+LENGTH = 8
+
+
+class ImageFile:
+    """(N, h, w, c) uint8 images on disk; `file[rows]` is a tensor of those rows.
+
+    Every read maps the file anew, so that the pages it touched do not stay resident.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError or ValueError where there is no such whole file."""
+        self.path = path
+        self.file = open(path, "rb")  # noqa: SIM115 - kept open: the images stay there if the name is taken away
+        descriptor = self.file.fileno()
+        end = os.fstat(descriptor).st_size - LENGTH
+        length = int.from_bytes(os.pread(descriptor, LENGTH, max(end, 0)), "little")
+        if not 0 < length <= end:
+            raise ValueError(f"{path} is not a whole file of images")
+        self.facts: dict[str, Any] = json.loads(os.pread(descriptor, length, end - length))
+        self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
+        if self.bytes != end - length:
+            raise ValueError(f"{path} is not a whole file of images")
+
+    @property
+    def bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: ArrayLike) -> Tensor:
+        return torch.from_numpy(self._mapped()[np.asarray(rows)])
+
+    def resident(self) -> Tensor:
+        """All images as one tensor; the system reads them in as they are used."""
+        return torch.from_numpy(self._mapped())
+
+    def _mapped(self) -> NDArray[np.uint8]:
+        return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+def append_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Ends a file that holds all pixels; `facts` has their shape."""
+    text = json.dumps(facts).encode()
+    with open(path, "ab") as file:
+        file.write(text + len(text).to_bytes(LENGTH, "little"))
+        file.flush()
+        os.fsync(file.fileno())

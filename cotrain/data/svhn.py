@@ -1,0 +1,79 @@
+"""SVHN, house numbers cut to single digits: train_32x32.mat and test_32x32.mat of the official site."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
+
+from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.types import UserError
+
+TRAIN, TEST, EXTRA = "train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"
+COMPRESSED = struct.pack("<i", 15)  # what a little-endian file says of its first variable
+UNREADABLE_MAT = (
+    MatReadError,
+    NotImplementedError,
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    MemoryError,
+    ArithmeticError,
+    zlib.error,
+    struct.error,
+)
+
+
+def is_svhn(path: Path) -> bool:
+    return (path / TRAIN).is_file() or (path / TEST).is_file()
+
+
+def load_svhn(path: Path) -> Dataset:
+    train, test = (_read(path / file) for file in (TRAIN, TEST))
+    unused = f"; {EXTRA} is not used" if (path / EXTRA).is_file() else ""
+    return from_arrays(
+        *train,
+        test=test,
+        classes=tuple("0123456789"),
+        name="svhn",
+        source=str(path.resolve()),
+        layout=f"SVHN, {TRAIN} and {TEST}{unused}",
+        mirror=False,
+    )
+
+
+def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; SVHN needs {TRAIN} and {TEST} in one folder")
+    try:
+        _check_header(path)
+        arrays = loadmat(path, variable_names=["X", "y"])
+    except UNREADABLE_MAT as error:
+        raise UserError(f"{path} is not a readable SVHN file ({error}); get the official one") from error
+    for key in ("X", "y"):
+        if not isinstance(arrays.get(key), np.ndarray):
+            raise UserError(f"{path} has no array {key}; get the official file")
+    images, labels = arrays["X"], arrays["y"]
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
+        raise UserError(f"{path}: X is {images.dtype} of shape {images.shape}; uint8 (32, 32, 3, N) is expected")
+    if labels.dtype.kind not in "iu" or labels.shape != (images.shape[3], 1):
+        raise UserError(
+            f"{path}: y is {labels.dtype} of shape {labels.shape}; whole numbers ({images.shape[3]}, 1) are expected"
+        )
+    for row in np.flatnonzero((labels < 1) | (labels > 10))[:1]:
+        raise UserError(f"{path}: row {row} has label {labels[row, 0]}; labels run from 1 to 10, 10 being the digit 0")
+    return np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels[:, 0].astype(np.int64) % 10
+
+
+def _check_header(path: Path) -> None:
+    """It must be compressed, as the official files are: on damage that no checksum shows, scipy may crash."""
+    with open(path, "rb") as file:
+        header = file.read(132)
+    if not header.startswith(b"MATLAB 5.0 MAT-file") or header[128:] != COMPRESSED:
+        raise ValueError("it is no compressed file of MATLAB 5 to 7")

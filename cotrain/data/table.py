@@ -1,0 +1,279 @@
+"""Label tables, as people have them: CSV files that name image files and their classes, matched to the files."""
+
+import codecs
+import csv
+import io
+import os
+import posixpath
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path
+
+from cotrain.data.decode import SUFFIXES
+from cotrain.types import UserError
+
+DELIMITERS = (",", ";", "\t", "|")
+UNLABELLED = ("", "nan", "NaN")  # an empty cell, and what pandas writes for it; NA and None may be classes
+
+# The first that is there is taken.
+PATH_NAMES = (
+    *("path", "filepath", "file_path", "image_path", "img_path", "filename", "file_name", "image_name", "img_name"),
+    *("file", "image_file", "image", "images", "img", "image_id", "img_id", "image_index", "file_id", "name", "id"),
+)
+LABEL_NAMES = (
+    *("label", "labels", "class", "class_name", "classname", "class_label", "label_name", "category", "category_name"),
+    *("target", "species", "breed", "diagnosis", "dx", "ground_truth", "class_id", "label_id", "category_id", "y"),
+)
+ASK = "give --data.path_column NAME --data.label_column NAME"
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    line: int  # as an editor counts
+    path: str  # as written
+    label: str | None  # None: unlabelled
+
+
+def read_table(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> list[LabelRow]:
+    """The rows of a CSV file, whose delimiter and columns are guessed from its first line."""
+    text = _text(file)
+    delimiter = _guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
+    records: Iterator[tuple[int, list[str]]] = _records(file, text, delimiter)
+    line, header = next(records, (0, []))
+    if not header:
+        raise UserError(f"{file} is empty; it must have a column of image files and a column of labels")
+    if path_column is None and label_column is None and _is_image(header[0]):
+        records = chain([(line, header)], records)
+        path_at, label_at = 0, 1
+    else:
+        path_at, label_at = _columns(file, header, path_column, label_column)
+    rows = []
+    for line, cells in records:
+        where = f"{file}, line {line}"
+        if len(cells) <= max(path_at, label_at):
+            raise UserError(
+                f"{where} has no cell for the {'path' if len(cells) <= path_at else 'label'}; "
+                f"put {delimiter!r} between the cells, also before a label that is left empty"
+            )
+        if _has_text(cells[len(header) :]):
+            raise UserError(
+                f"{where} has {len(cells)} cells but the first line has {len(header)}; "
+                f"put quotation marks around a cell that contains {delimiter!r}"
+            )
+        if not cells[path_at].strip():
+            raise UserError(f"{where} names no image file; fill in its path or remove the line")
+        label = cells[label_at].strip()
+        rows.append(LabelRow(line, cells[path_at], None if label in UNLABELLED else label))
+    if not rows:
+        raise UserError(f"{file} has no rows below its header; add a line for every labelled image")
+    return rows
+
+
+def _text(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if "\0" in data.decode(encoding, errors="replace"):
+        raise UserError(f"{file} is no CSV text (it has NUL bytes); export the table as CSV in UTF-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start].decode(error.encoding, errors="replace")
+        line = len(list(io.StringIO(before + "?", newline="")))
+        raise UserError(
+            f"{file}, line {line} has a byte that is not {error.encoding.upper()}; save the table as CSV in UTF-8"
+        ) from error
+
+
+def _has_text(cells: list[str]) -> bool:
+    return any(map(str.strip, cells))
+
+
+def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of every row that has any, and the line it begins on."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{file}, line {line} is no proper CSV ({error}); check its quotation marks") from error
+        if _has_text(cells):
+            yield line, cells
+
+
+def _guess_delimiter(text: str, given: Sequence[str]) -> str:
+    """The one that finds most names we know, then most cells, in the first line."""
+    names = {*PATH_NAMES, *LABEL_NAMES, *map(_plain, given)}
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        try:
+            cells: list[str] = next(filter(_has_text, rows), [])
+        except csv.Error:
+            return 0, 0
+        return sum(_plain(cell) in names or _is_image(cell) for cell in cells), len(cells)
+
+    return max(DELIMITERS, key=fit)
+
+
+def _columns(file: Path, header: list[str], path_column: str | None, label_column: str | None) -> tuple[int, int]:
+    label_at = None if label_column is None else _named(file, header, label_column)
+    if path_column is None:
+        path_at = _guessed(file, header, PATH_NAMES, "image files", taken=label_at)
+    else:
+        path_at = _named(file, header, path_column)
+    if label_at is None:
+        label_at = _guessed(file, header, LABEL_NAMES, "labels", taken=path_at)
+    if path_at == label_at:
+        raise UserError(f"{file}: column {_short(header[path_at])} cannot be both the path and the label; {ASK}")
+    return path_at, label_at
+
+
+def _guessed(file: Path, header: list[str], names: Sequence[str], content: str, taken: int | None) -> int:
+    there = {_plain(cell) for index, cell in enumerate(header) if index != taken}
+    for name in names:
+        if name in there:
+            return _named(file, header, name)
+    raise UserError(
+        f"{file}: no column is known to hold the {content}; {ASK}, or add a header line such as path,label; "
+        f"its columns are: {_listed(header)}"
+    )
+
+
+def _named(file: Path, header: list[str], name: str) -> int:
+    same = [index for index, cell in enumerate(header) if cell.strip() == name.strip()]
+    found = same or [index for index, cell in enumerate(header) if _plain(cell) == _plain(name)]
+    if not found:
+        raise UserError(f"{file} has no column {name}; it has: {_listed(header)}")
+    if len(found) > 1:
+        raise UserError(f"{file} has {len(found)} columns named {name}; rename one of them, or {ASK}")
+    return found[0]
+
+
+def _listed(header: list[str]) -> str:
+    names = [_short(cell) for cell in header if cell.strip()]
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace(" ", "_")
+
+
+def _is_image(cell: str) -> bool:
+    return os.path.splitext(cell.strip())[1].lower() in SUFFIXES
+
+
+def match(
+    rows: Sequence[LabelRow], files: Sequence[str], *, table: Path, folder: Path
+) -> tuple[dict[int, str], list[LabelRow]]:
+    """The labels of `files`, which are relative to `folder`, by index; and the rows whose file is not among them."""
+    find = _Finder(files, table, folder)
+    labels: dict[int, str] = {}
+    lines: dict[int, int] = {}
+    missing = []
+    for row in rows:
+        index = find(row)
+        if index is None:
+            missing.append(row)
+        elif row.label is not None:
+            label, line = labels.setdefault(index, row.label), lines.setdefault(index, row.line)
+            if label != row.label:
+                raise UserError(
+                    f"{table}, lines {line} and {row.line}: {files[index]} is labelled {_short(label)} and "
+                    f"{_short(row.label)}; keep the right one"
+                )
+    return labels, missing
+
+
+class _Finder:
+    """Finds the file a row means: the nearest reading of its path that fits any file counts."""
+
+    def __init__(self, files: Sequence[str], table: Path, folder: Path) -> None:
+        self.files, self.table, self.folder = files, table, folder
+        self.as_written = {file: [index] for index, file in enumerate(files)}
+        self.real = cache(os.path.realpath)
+        self.places = (
+            (os.path.abspath(folder), os.path.abspath(table.parent)),
+            (self.real(folder), self.real(table.parent)),
+        )
+
+    @cached_property
+    def by_path(self) -> dict[str, list[int]]:
+        return self._indices(lambda path: path)
+
+    @cached_property
+    def by_stem(self) -> dict[str, list[int]]:
+        return self._indices(_stem)
+
+    @cached_property
+    def by_name(self) -> dict[str, list[int]]:
+        return self._indices(posixpath.basename)
+
+    @cached_property
+    def by_name_stem(self) -> dict[str, list[int]]:
+        return self._indices(lambda path: _stem(posixpath.basename(path)))
+
+    def _indices(self, key: Callable[[str], str]) -> dict[str, list[int]]:
+        indices: dict[str, list[int]] = {}
+        for index, file in enumerate(self.files):
+            indices.setdefault(key(_nfc(file)), []).append(index)
+        return indices
+
+    def __call__(self, row: LabelRow) -> int | None:
+        fits = next(filter(None, self._fits(row.path)), [])
+        if len(fits) > 1:
+            first, second = (self.files[index] for index in fits[:2])
+            raise UserError(
+                f"{self.table}, line {row.line}: {_short(row.path)} may be {first} or {second}; "
+                f"write the whole path from {self.folder} on, with its suffix"
+            )
+        return fits[0] if fits else None
+
+    def _fits(self, written: str) -> Iterator[list[int] | None]:
+        """The files that fit, the nearest reading first."""
+        yield self.as_written.get(written)
+        yield self.by_path.get(_nfc(written))
+        path = posixpath.normpath(written.strip().replace("\\", "/"))
+        readings = [_nfc(path), *self._inside(path)]
+        for reading in readings:
+            yield self.by_path.get(reading)
+        for reading in readings:
+            yield self.by_stem.get(reading)
+        if "/" not in path:
+            yield self.by_name.get(_nfc(path))
+            yield self.by_name_stem.get(_nfc(path))
+
+    def _inside(self, path: str) -> Iterator[str]:
+        """An absolute path, or one relative to the table's folder, as one relative to the folder of the files."""
+        for folder, beside in self.places:
+            yield from _relative(os.path.normpath(os.path.join(beside, path)), folder)
+        if os.path.isabs(path):
+            parent, name = os.path.split(path)
+            yield from _relative(os.path.join(self.real(parent), name), self.real(self.folder))
+
+
+def _stem(path: str) -> str:
+    return posixpath.splitext(path)[0]
+
+
+def _relative(path: str, folder: str) -> Iterator[str]:
+    path, folder = _nfc(path).replace(os.sep, "/"), _nfc(folder).replace(os.sep, "/").rstrip("/") + "/"
+    if path.startswith(folder):
+        yield path[len(folder) :]
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)

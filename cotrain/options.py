@@ -1,0 +1,85 @@
+"""The options that several commands share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from cotrain.config import Config
+from cotrain.data import DataSettings
+from cotrain.recipes import recipe_named
+from cotrain.types import UserError
+
+Flag = Parameter(negative=())
+Changes = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), consume_multiple=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to train on, and with which settings.
+
+    Parameters
+    ----------
+    labels
+        A table of path and label for a folder of images (data.labels_file; by default its labels.csv). Or a number:
+        keep the labels of that many training images only (data.labels).
+    size
+        data.size: resize images to this side, or to HEIGHTxWIDTH.
+    skip_unreadable
+        data.skip_unreadable: go on where more than a tenth of the images are not readable.
+    memory
+        GB that decoded images may take; a folder that takes more is read from disk as it is used. By default a quarter
+        of the machine's memory.
+    seed
+        run.seed: draws everything that is random.
+    recipe
+        Where the settings start from (`cotrain describe` lists them); by default digits for digits, else small32.
+    preset
+        The paper's equations, or the released code's readings of them.
+    changes
+        KEY=VALUE: change any setting (`cotrain fit --help` lists them); `--KEY VALUE` does the same.
+    """
+
+    labels: str | None = None
+    size: str | None = None
+    skip_unreadable: Annotated[bool, Flag] = False
+    memory: float | None = None
+    seed: int | None = None
+    recipe: str | None = None
+    preset: Literal["paper", "code"] = "paper"
+    changes: Changes = ()
+
+    @property
+    def config(self) -> Config | None:
+        return None if self.recipe is None else recipe_named(self.recipe)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The changes asked for, by dotted key."""
+        counted = self.labels is not None and self.labels.isdigit()
+        short = {
+            "data.labels": self.labels if counted else None,
+            "data.labels_file": None if counted else self.labels,
+            "data.size": self.size,
+            "data.skip_unreadable": self.skip_unreadable or None,
+            "run.seed": self.seed,
+        }
+        return {**parse_changes(self.changes), **{key: value for key, value in short.items() if value is not None}}
+
+    @property
+    def data_settings(self) -> DataSettings:
+        """How to open the data, before it is known which recipe they want."""
+        of_data = {key: value for key, value in self.settings.items() if key.startswith("data.")}
+        return (self.config or Config()).changed(of_data).data
+
+
+def parse_changes(changes: Sequence[str]) -> dict[str, str]:
+    parsed = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: write KEY=VALUE, for example --set optim.lr=0.1")
+        parsed[key.strip()] = value.strip()
+    return parsed

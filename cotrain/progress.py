@@ -1,0 +1,42 @@
+"""How far a long piece of work is: a bar with the time left in a terminal, plain lines now and then elsewhere."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+PLAIN_SECONDS = 10.0  # between lines when there is no terminal
+
+
+def counted(items: Iterable[T], total: int | None, what: str, console: Console) -> Iterator[T]:
+    """Passes the items on, counting them. Without a total the count alone is shown."""
+    began = last = time.monotonic()
+    shown = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with shown:
+        task = shown.add_task(what, total=total)
+        for number, item in enumerate(items, start=1):
+            yield item
+            shown.advance(task)
+            now = time.monotonic()
+            if not console.is_terminal and now - last > PLAIN_SECONDS:
+                last = now
+                left = f" of {total:,}, {clock((now - began) * (total - number) / number)} left" if total else ""
+                console.print(f"{what}: {number:,}{left}", highlight=False, soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
