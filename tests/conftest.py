@@ -1,11 +1,10 @@
-import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["COTRAIN_HOME"] = tempfile.mkdtemp(prefix="cotrain-test-")
-atexit.register(shutil.rmtree, os.environ["COTRAIN_HOME"], ignore_errors=True)
+os.environ["COTRAIN_HOME"] = os.path.join(tempfile.gettempdir(), f"cotrain-test-{os.getpid()}")
 
 import numpy as np
 import pytest
@@ -17,6 +16,13 @@ from cotrain import Config, Dataset, from_arrays, recipe_named
 torch.set_num_threads(1)
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home() -> Iterator[None]:
+    """What the tests decode or fetch goes to a folder of their own."""
+    yield
+    shutil.rmtree(os.environ["COTRAIN_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
