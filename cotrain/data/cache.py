@@ -58,15 +58,16 @@ def _writing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
-        yield part
-        os.replace(part, path)
+        try:
+            yield part
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot keep the decoded images in {path.parent}: {error.strerror}; "
             "set COTRAIN_HOME to a folder with room for them"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _decode(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,7 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
             except OSError:  # a link to nothing, or to itself
                 status = entry.stat(follow_symlinks=False)
             name = prefix + entry.name
-            if entry.is_dir():
+            if stat.S_ISDIR(status.st_mode):
                 if _identity(status) not in above:
                     yield from _walk(Path(entry.path), f"{name}/", above | {_identity(status)})
             else:

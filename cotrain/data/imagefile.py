@@ -7,6 +7,7 @@ in 8 bytes.
 import json
 import mmap
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ class ImageFile:
     def __init__(self, path: Path) -> None:
         """Raises OSError or ValueError where there is no such whole file."""
         self.path = path
-        self.file = open(path, "rb")  # noqa: SIM115 - kept open: the images stay there if the name is taken away
-        descriptor = self.file.fileno()
-        end = os.fstat(descriptor).st_size - LENGTH
-        length = int.from_bytes(os.pread(descriptor, LENGTH, max(end, 0)), "little")
+        self.file = os.open(path, os.O_RDONLY)  # kept open: the images stay there if the name is taken away
+        weakref.finalize(self, os.close, self.file)
+        end = os.fstat(self.file).st_size - LENGTH
+        length = int.from_bytes(os.pread(self.file, LENGTH, max(end, 0)), "little")
         if not 0 < length <= end:
             raise ValueError(f"{path} is not a whole file of images")
-        self.facts: dict[str, Any] = json.loads(os.pread(descriptor, length, end - length))
+        self.facts: dict[str, Any] = json.loads(os.pread(self.file, length, end - length))
         self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
         if self.bytes != end - length:
             raise ValueError(f"{path} is not a whole file of images")
@@ -53,7 +54,7 @@ class ImageFile:
         return torch.from_numpy(self._mapped())
 
     def _mapped(self) -> NDArray[np.uint8]:
-        return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY))
+        return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file, 0, access=mmap.ACCESS_COPY))
 
 
 def append_facts(path: Path, facts: dict[str, Any]) -> None:

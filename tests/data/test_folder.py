@@ -1,0 +1,413 @@
+"""Folders of images as people have them: layouts, tables, damage, and the decoded copy."""
+
+import io
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from cotrain import UserError, open_data
+from cotrain.data import Dataset, DataSettings, contradictions, draw_split, duplicates, leaks
+from cotrain.data import cache as cache_module
+from cotrain.data.decode import read_image
+from cotrain.data.files import Workers, walk
+from cotrain.data.imagefile import ImageFile
+
+RNG = np.random.default_rng(0)
+
+
+def save(path: Path, size: tuple[int, int] = (12, 12), mode: str = "RGB", seed: int | None = None) -> np.ndarray:
+    """An image of noise, all different unless the seed is the same."""
+    rng = RNG if seed is None else np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).convert(mode).save(path)
+    return pixels
+
+
+def by_class(folder: Path, names: tuple[str, ...] = ("cat", "dog"), each: int = 6, unlabelled: int = 8) -> Path:
+    for name in names:
+        for number in range(each):
+            save(folder / name / f"{number}.png")
+    for number in range(unlabelled):
+        save(folder / "unlabelled" / f"{number}.png")
+    return folder
+
+
+def flat(folder: Path, count: int = 8) -> Path:
+    for number in range(count):
+        save(folder / f"{number}.png")
+    return folder
+
+
+def label_of(dataset: Dataset, path: str) -> str | None:
+    label = int(dataset.labels[dataset.paths.index(path)])
+    return None if label < 0 else dataset.classes[label]
+
+
+def part_of(dataset: Dataset, path: str) -> str | None:
+    row = dataset.paths.index(path)
+    return next((part for part in ("train", "valid", "test") if row in getattr(dataset, part)), None)
+
+
+def open_with(folder: Path, **settings: object) -> Dataset:
+    return open_data(folder, DataSettings(**settings))
+
+
+@pytest.mark.parametrize("unlabelled", ["unlabelled", "unlabeled", "_unlabelled"])
+def test_a_folder_per_class_beside_the_unlabelled(tmp_path: Path, unlabelled: str) -> None:
+    folder = by_class(tmp_path / "photos", each=3)
+    (folder / "unlabelled").rename(folder / unlabelled)
+    save(folder / "cat" / "more" / "deep.png")
+    save(folder / "loose.png")
+    dataset = open_data(folder)
+    assert dataset.classes == ("cat", "dog")
+    assert dataset.layout == f"a folder per class beside {unlabelled}/ and files in no folder, which are unlabelled"
+    assert label_of(dataset, "cat/more/deep.png") == "cat"
+    assert label_of(dataset, "dog/1.png") == "dog"
+    assert label_of(dataset, "loose.png") is None
+    assert label_of(dataset, f"{unlabelled}/3.png") is None
+    assert len(dataset.train) == len(dataset.paths) == 3 + 3 + 8 + 2
+
+
+def test_pixels_are_those_of_the_files_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    dataset = open_data(folder)
+    assert list(dataset.paths) == sorted(dataset.paths)
+    for row, path in enumerate(dataset.paths):
+        np.testing.assert_array_equal(dataset.images[row].numpy(), np.asarray(Image.open(folder / path)), path)
+
+
+def test_train_valid_and_test_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    for part, each in (("train", 4), ("val", 2), ("test", 3)):
+        by_class(folder / part, each=each, unlabelled=0)
+    save(folder / "unlabelled" / "u.png")
+    save(folder / "train" / "unlabeled" / "v.png")
+    save(folder / "test" / "nobody.png")
+    dataset = open_data(folder)
+    assert "test/, train/, unlabelled/, val/ with a folder per class" in dataset.layout
+    assert (len(dataset.train), len(dataset.valid), len(dataset.test)) == (10, 4, 6)
+    assert part_of(dataset, "test/dog/0.png") == "test"
+    assert label_of(dataset, "val/dog/0.png") == "dog"
+    assert label_of(dataset, "train/unlabeled/v.png") is None
+    assert part_of(dataset, "unlabelled/u.png") == "train"
+    assert part_of(dataset, "test/nobody.png") is None
+    assert any("1 valid and test images have no label" in note for note in dataset.notes)
+
+
+def test_a_class_named_train_is_a_class(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "vehicles", ("car", "train"), unlabelled=0)
+    assert open_data(folder).classes == ("car", "train")
+
+
+def test_a_table_of_labels(tmp_path: Path) -> None:
+    folder = flat(tmp_path / "photos")
+    save(folder / "deep er" / "größe.png")
+    save(folder / "test" / "t.png")
+    (folder / "labels.csv").write_text(
+        "file;species;who\n0.png;cat;me\n1.png;dog;you\n2.png;;\ndeep er/größe.png;dog;\ntest/t.png;cat;\n",
+        encoding="utf-8-sig",
+    )
+    dataset = open_data(folder)
+    assert dataset.layout == "a folder with labels in labels.csv"
+    labels = {path: label_of(dataset, path) for path in dataset.paths if label_of(dataset, path)}
+    assert labels == {"0.png": "cat", "1.png": "dog", "deep er/größe.png": "dog", "test/t.png": "cat"}
+    assert [dataset.paths[row] for row in dataset.test] == ["test/t.png"]
+    assert len(dataset.train) == 9
+
+
+def test_a_table_elsewhere_with_other_columns(tmp_path: Path) -> None:
+    folder = flat(tmp_path / "photos")
+    table = tmp_path / "mine.tsv"
+    table.write_text("bild\tart\n0.png\t10\n1.png\t9\n2\t9\n")
+    dataset = open_with(folder, labels_file=str(table), path_column="bild", label_column="art")
+    assert dataset.classes == ("9", "10")
+    assert label_of(dataset, "2.png") == "9"
+    with pytest.raises(UserError, match=r"mine.tsv.*--data.path_column.*bild, art"):
+        open_with(folder, labels_file=str(table))
+    with pytest.raises(UserError, match=r"there is no label table absent.csv"):
+        open_with(folder, labels_file="absent.csv")
+
+
+def test_few_shot_lists_are_pooled_as_mini_imagenet(tmp_path: Path) -> None:
+    folder = tmp_path / "mini"
+    lists: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for name, part in (("n01", "train"), ("n02", "val"), ("n03", "test")):
+        for number in range(6):
+            save(folder / "images" / f"{name}{number:05}.jpg", (100, 120))
+            lists[part].append(f"{name}{number:05}.jpg,{name}")
+    for part, rows in lists.items():
+        (folder / f"{part}.csv").write_text("\n".join(["filename,label", *rows]))
+    dataset = open_data(folder)
+    assert dataset.classes == ("n01", "n02", "n03")
+    assert dataset.shape == (84, 84, 3)
+    assert (len(dataset.train), len(dataset.test)) == (15, 3)
+    assert [dataset.paths[row] for row in dataset.test] == [f"images/n0{number}00005.jpg" for number in (1, 2, 3)]
+
+
+def test_lists_of_the_same_classes_are_what_they_say(tmp_path: Path) -> None:
+    folder = flat(tmp_path / "photos", 6)
+    (folder / "train.csv").write_text("path,label\n0.png,a\n1.png,b\n")
+    (folder / "test.csv").write_text("path,label\n2.png,a\n3.png,b\n")
+    dataset = open_data(folder)
+    assert [dataset.paths[row] for row in dataset.test] == ["2.png", "3.png"]
+    assert len(dataset.train) == 4
+    (folder / "test.csv").write_text("path,label\n1.png,a\n3.png,b\n")
+    with pytest.raises(UserError, match=r"1\.png is in .*test\.csv and in another list too"):
+        open_data(folder)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "modes", "shape"),
+    [
+        ([(20, 30)], ["RGB"], (20, 30, 3)),
+        ([(12, 12)], ["L", "1", "LA"], (12, 12, 1)),
+        ([(12, 12)], ["L", "RGB"], (12, 12, 3)),
+        ([(100, 80), (90, 200)], ["RGB"], (64, 64, 3)),
+        ([(40, 50), (44, 60)], ["RGB"], (42, 42, 3)),
+        ([(300, 300)], ["RGB"], (64, 64, 3)),
+    ],
+)
+def test_size_and_channels_are_chosen_from_the_images(tmp_path: Path, sizes, modes, shape) -> None:
+    for number in range(8):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+        save(path, sizes[number // 2 % len(sizes)], modes[number % len(modes)])
+    assert open_data(tmp_path / "photos").shape == shape
+    assert open_with(tmp_path / "photos", size="16x24").shape[:2] == (16, 24)
+
+
+def test_images_are_what_predict_would_read(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    for number in range(4):
+        save(folder / "ab"[number % 2] / f"{number}.jpg", (200, 300))
+    dataset = open_data(folder)
+    for row, path in enumerate(dataset.paths):
+        np.testing.assert_array_equal(dataset.images[row].numpy(), read_image(folder / path, 64, 64, 3))
+
+
+def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos", each=10, unlabelled=10)
+    whole = (folder / "cat" / "0.png").read_bytes()
+    (folder / "cat" / "0.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "dog" / "1.png").write_bytes(b"")
+    (folder / "unlabelled" / "text.jpg").write_text("my holidays")
+    (folder / "readme.txt").write_text("my holidays")
+    shutil.copy(folder / "cat" / "5.png", folder / "cat" / "really_a_png.jpg")
+    dataset = open_data(folder)
+    assert sorted(dataset.unreadable) == ["cat/0.png", "dog/1.png", "unlabelled/text.jpg"]
+    assert dataset.unreadable["dog/1.png"] == "the file is empty"
+    assert all(part_of(dataset, path) is None for path in dataset.unreadable)
+    assert label_of(dataset, "cat/0.png") is None
+    assert part_of(dataset, "cat/really_a_png.jpg") == "train"
+    assert dataset.notes == ("1 files are not images by their name and are ignored: readme.txt",)
+    (folder / "dog" / "2.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"4 of the 32 images of .*photos are unreadable \(cat/0.png: .*; dog/1.png"):
+        open_data(folder)
+    assert len(open_with(folder, skip_unreadable=True).unreadable) == 4
+
+
+def test_a_table_that_names_absent_files_is_refused(tmp_path: Path) -> None:
+    folder = flat(tmp_path / "photos")
+    (folder / "labels.csv").write_text("path,label\n0.png,a\ngone.png,b\n1.png,b\nlost.png,a\n")
+    with pytest.raises(UserError, match=r"labels.csv, line 3: there is no image gone.png in .*\(and 1 more rows\)"):
+        open_data(folder)
+    assert open_with(folder, skip_unreadable=True).classes == ("a", "b")
+
+
+def test_folders_that_say_too_little_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none of the 8 images of .* has a label: put some images in a folder per"):
+        open_data(flat(tmp_path / "flat"))
+    with pytest.raises(UserError, match="every labelled training image is of class cat; two are needed"):
+        open_data(by_class(tmp_path / "one", ("cat",)))
+    with pytest.raises(UserError, match=r"data.path_column and data.label_column are for a table"):
+        open_with(by_class(tmp_path / "classes"), path_column="x")
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos", each=2, unlabelled=0)
+    flat(tmp_path / "elsewhere", 3)
+    (folder / "owl").symlink_to(tmp_path / "elsewhere")
+    (folder / "cat" / "circle").symlink_to(folder)
+    (folder / "cat" / "itself.png").symlink_to(folder / "cat" / "itself.png")
+    (folder / ".hidden").mkdir()
+    save(folder / ".hidden" / "x.png")
+    found = {file.path for file in walk(folder)}
+    assert {path for path in found if not path.startswith("cat/circle/")} == {
+        *(f"cat/{number}.png" for number in range(2)),
+        *(f"dog/{number}.png" for number in range(2)),
+        *(f"owl/{number}.png" for number in range(3)),
+        "cat/itself.png",
+    }
+    assert len(found) == 8
+
+
+# The decoded copy
+
+
+def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are decoded from now on."""
+    seen: list[str] = []
+    carry_out = cache_module.Workers.map
+
+    def spy(self: Workers, tasks: list[dict]) -> object:
+        seen.extend(path for task in tasks if "shape" in task for path in task["paths"])
+        return carry_out(self, tasks)
+
+    monkeypatch.setattr(cache_module.Workers, "map", spy)
+    return seen
+
+
+def test_a_second_opening_decodes_nothing_and_a_change_only_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = by_class(tmp_path / "photos")
+    first = open_data(folder)
+    seen = decodings(monkeypatch)
+    assert open_data(folder).fingerprint == first.fingerprint
+    assert seen == []
+    new = save(folder / "cat" / "00.png")
+    changed = save(folder / "dog" / "3.png")
+    os.utime(folder / "dog" / "3.png", (1, 1))
+    (folder / "dog" / "5.png").unlink()
+    second = open_data(folder)
+    assert sorted(Path(path).name for path in seen) == ["00.png", "3.png"]
+    assert second.fingerprint != first.fingerprint
+    np.testing.assert_array_equal(second.images[second.paths.index("cat/00.png")], new)
+    np.testing.assert_array_equal(second.images[second.paths.index("dog/3.png")], changed)
+    for row, path in enumerate(second.paths):
+        np.testing.assert_array_equal(second.images[row], np.asarray(Image.open(folder / path)), path)
+
+
+def test_new_labels_need_no_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = flat(tmp_path / "photos")
+    (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\n")
+    open_data(folder)
+    seen = decodings(monkeypatch)
+    (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\n2.png,b\n")
+    assert label_of(open_data(folder), "2.png") == "b"
+    assert seen == []
+
+
+def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    first = open_data(folder, memory=0)
+    assert isinstance(first.images, ImageFile)
+    path = first.images.path
+    for damage in (b"", path.read_bytes()[:-20], path.read_bytes()[100:], b"x" * 300):
+        path.write_bytes(damage)
+        assert open_data(folder).fingerprint == first.fingerprint
+
+
+def test_workers_give_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = by_class(tmp_path / "photos", each=100, unlabelled=100)
+    (folder / "cat" / "broken.png").write_bytes(b"no")
+    alone = open_with(folder, size="10")
+    monkeypatch.setattr(cache_module, "worker_count", lambda files: 2)
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
+    together = open_with(folder, size="10")
+    assert together.fingerprint == alone.fingerprint
+    assert together.unreadable == alone.unreadable
+    assert torch.equal(together.images[together.train], alone.images[alone.train])
+
+
+def test_a_file_that_ends_the_decoder_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that dies on every file named evil stands for a crashing decoder."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    paths = json.loads(line)['paths']\n"
+        "    if any('evil' in path for path in paths): os.abort()\n"
+        "    print(json.dumps([[1, 1, 'L'] for path in paths]), flush=True)\n"
+    )
+    from cotrain.data import decode
+
+    monkeypatch.setattr(decode, "__file__", str(worker))
+    with Workers(2) as workers:
+        answers = list(workers.map([{"paths": ["a", "evil", "b"]}, {"paths": ["c"]}]))
+    assert answers == [[[1, 1, "L"], {"error": "decoding it ended the decoder"}, [1, 1, "L"]], [[1, 1, "L"]]]
+
+
+def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = by_class(tmp_path / "photos")
+    monkeypatch.setenv("COTRAIN_HOME", str(folder / "cat" / "0.png"))
+    with pytest.raises(UserError, match=r"cannot keep the decoded images in .*; set COTRAIN_HOME to a folder"):
+        open_data(folder)
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
+    with pytest.raises(UserError, match=r"the decoded images take 0.0 GB, and .* has 0.0 GB left"):
+        open_data(folder)
+    assert list((tmp_path / "home" / "images").iterdir()) == []
+
+
+def test_images_on_disk_are_the_images_in_memory(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    on_disk, in_memory = open_data(folder, memory=0), open_data(folder, memory=1)
+    assert isinstance(on_disk.images, ImageFile)
+    assert isinstance(in_memory.images, torch.Tensor)
+    rows = np.array([3, 1, 1, 7])
+    assert torch.equal(on_disk.images[rows], in_memory.images[rows])
+    assert on_disk.fingerprint == in_memory.fingerprint
+    assert on_disk.pixel_statistics(on_disk.train) == in_memory.pixel_statistics(in_memory.train)
+    on_disk.images.path.unlink()
+    assert torch.equal(on_disk.images[rows], in_memory.images[rows])
+
+
+def test_scanning_and_decoding_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotrain import progress
+
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    folder = by_class(tmp_path / "photos")
+    console = Console(record=True, file=io.StringIO(), width=200)
+    open_data(folder, console=console)
+    said = console.export_text()
+    assert f"scanning {folder}: 20" in said
+    assert "decoding images: 10 of 20, 0:00 left" in said
+
+
+# Splits of folders
+
+
+def test_without_test_images_some_labelled_ones_are_set_aside(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos", ("cat", "dog"), each=10)
+    save(folder / "owl" / "only.png")
+    dataset = open_data(folder)
+    split = draw_split(dataset, DataSettings(), seed=0)
+    named = [dataset.paths[row].split("/")[0] for row in split.test]
+    assert named == ["cat", "cat", "dog", "dog"]
+    assert set(split.test).isdisjoint(split.labelled) and set(split.test).isdisjoint(split.unlabelled)
+    assert len(split.labelled) == 17 and len(split.unlabelled) == 25
+    assert draw_split(dataset, DataSettings(), seed=1).test != split.test
+    assert draw_split(dataset, DataSettings(test_share=0), seed=0).test == ()
+    both = draw_split(dataset, DataSettings(test_share=0.2, valid_share=0.5), seed=0)
+    assert both.test == split.test and len(both.valid) == 8
+    assert len({*both.test, *both.valid, *both.labelled}) == 21
+    with pytest.raises(UserError, match=r"data.labels=20, but photos has only 17 labelled .* set aside to test on"):
+        draw_split(dataset, DataSettings(labels=20), seed=0)
+
+
+def test_the_same_image_twice_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    by_class(folder / "train", each=4, unlabelled=3)
+    by_class(folder / "test", each=3, unlabelled=0)
+    save(folder / "train" / "unlabelled" / "x.png", seed=1)
+    save(folder / "test" / "cat" / "x.bmp", seed=1)
+    save(folder / "train" / "cat" / "y.png", seed=2)
+    save(folder / "train" / "dog" / "y.png", seed=2)
+    dataset = open_data(folder)
+    groups = [[dataset.paths[row] for row in group] for group in duplicates(dataset)]
+    assert sorted(groups) == [
+        ["test/cat/x.bmp", "train/unlabelled/x.png"],
+        ["train/cat/y.png", "train/dog/y.png"],
+    ]
+    conflicts = [[dataset.paths[row] for row in group] for group in contradictions(dataset)]
+    assert conflicts == [["train/cat/y.png", "train/dog/y.png"]]
+    leaked = leaks(dataset, draw_split(dataset, DataSettings(), seed=0))
+    assert [dataset.paths[row] for row in leaked] == ["test/cat/x.bmp"]
