@@ -194,7 +194,9 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
         table.add_row(f"head {number}", percent(error))
     table.add_row("all heads together", percent(result["test_error"]), style="bold")
     table.add_section()
-    table.add_row("test images", f"{result['test_images']:,}")
+    if result["test_interval"] is not None:
+        low, high = result["test_interval"]
+        table.add_row("95 % interval", f"{low:.1f} to {high:.1f} %, from {result['test_images']:,} test images")
     table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
     if "seconds" in result:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
@@ -21,6 +22,7 @@ class Scores:
     """Percent errors of the ensemble and of each head."""
 
     error: float
+    interval: tuple[float, float]  # 95 % for the error, given how many images there are
     head_errors: list[float]
 
 
@@ -44,5 +46,12 @@ def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
     together = ensemble_probabilities(logits, ensemble).argmax(dim=-1)
     return Scores(
         error=error_percent(together, labels),
+        interval=error_interval(int((together != labels).sum()), len(labels)),
         head_errors=[error_percent(head, labels) for head in predicted],
     )
+
+
+def error_interval(wrong: int, images: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of the error, in percent."""
+    interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")
+    return 100 * float(interval.low), 100 * float(interval.high)

@@ -214,11 +214,18 @@ def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:
     unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
     agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
     if not run.split.test:
-        return {"test_error": None, "head_errors": None, "agreement": agreement, "test_images": 0}
+        return {
+            "test_error": None,
+            "test_interval": None,
+            "head_errors": None,
+            "agreement": agreement,
+            "test_images": 0,
+        }
     rows = np.asarray(run.split.test)
     scores = score(model.logits(dataset.images, rows), dataset.labels[rows], run.config.run.ensemble)
     return {
         "test_error": scores.error,
+        "test_interval": list(scores.interval),
         "head_errors": scores.head_errors,
         "agreement": agreement,
         "test_images": len(rows),

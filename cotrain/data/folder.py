@@ -77,5 +77,5 @@ def _ignored(files: Sequence[Found]) -> list[str]:
     others = sorted(file.path for file in files if not file.is_image and not file.path.endswith(".csv"))
     if not others:
         return []
-    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-    return [f"{len(others):,} files are not images by their name and are ignored: {shown}"]
+    more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+    return [f"not images by their name, and ignored: {', '.join(others[:3])}{more}"]

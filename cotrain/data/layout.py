@@ -159,5 +159,5 @@ def _without_unlabelled_tests(layout: Layout) -> Layout:
     if not any(useless):
         return layout
     parts = [None if out else part for part, out in zip(layout.parts, useless, strict=True)]
-    note = f"{sum(useless):,} valid and test images have no label and are left out"
+    note = f"without a label, and left out: {sum(useless):,} valid and test images"
     return replace(layout, parts=parts, notes=[*layout.notes, note])

@@ -98,7 +98,7 @@ def test_train_valid_and_test_folders(tmp_path: Path) -> None:
     assert label_of(dataset, "train/unlabeled/v.png") is None
     assert part_of(dataset, "unlabelled/u.png") == "train"
     assert part_of(dataset, "test/nobody.png") is None
-    assert any("1 valid and test images have no label" in note for note in dataset.notes)
+    assert any("without a label, and left out: 1 valid and test images" in note for note in dataset.notes)
 
 
 def test_a_class_named_train_is_a_class(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
     assert all(part_of(dataset, path) is None for path in dataset.unreadable)
     assert label_of(dataset, "cat/0.png") is None
     assert part_of(dataset, "cat/really_a_png.jpg") == "train"
-    assert dataset.notes == ("1 files are not images by their name and are ignored: readme.txt",)
+    assert dataset.notes == ("not images by their name, and ignored: readme.txt",)
     (folder / "dog" / "2.png").write_bytes(b"")
     with pytest.raises(UserError, match=r"4 of the 32 images of .*photos are unreadable \(cat/0.png: .*; dog/1.png"):
         open_data(folder)
