@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import step, views
+from benchmarks import folder, step, views
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PAGE = """# Speed
@@ -20,6 +20,12 @@ Ratios measured in one run of `make bench`; repetitions alternate between the ri
 {step_rules}
 
 {step}
+
+## A folder of JPEGs
+
+{folder_rules}
+
+{folder}
 
 ## Views: one thread, 448 images, microseconds an image
 
@@ -54,13 +60,15 @@ def page(measured: dict[str, list[dict[str, Any]]]) -> str:
         torch=torch.__version__,
         step_rules=rules(step),
         step=markdown(measured["step"]),
+        folder_rules=rules(folder),
+        folder=markdown(measured["folder"]),
         views_rules=rules(views),
         views=markdown(measured["views"]),
     )
 
 
 def main() -> None:
-    measured = {"step": step.rows(), "views": views.rows()}
+    measured = {"step": step.rows(), "folder": folder.rows(), "views": views.rows()}
     text = page(measured)
     print(text)
     (RESULTS / "bench.md").write_text(text)

@@ -14,6 +14,7 @@ PLAIN_SECONDS = 10.0  # between lines when there is no terminal
 def counted(items: Iterable[T], total: int | None, what: str, console: Console) -> Iterator[T]:
     """Passes the items on, counting them. Without a total the count alone is shown."""
     began = last = time.monotonic()
+    live = console.is_terminal
     shown = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -22,15 +23,15 @@ def counted(items: Iterable[T], total: int | None, what: str, console: Console) 
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not live,
     )
     with shown:
         task = shown.add_task(what, total=total)
         for number, item in enumerate(items, start=1):
             yield item
-            shown.advance(task)
-            now = time.monotonic()
-            if not console.is_terminal and now - last > PLAIN_SECONDS:
+            if live:
+                shown.advance(task)
+            elif (now := time.monotonic()) - last > PLAIN_SECONDS:
                 last = now
                 left = f" of {total:,}, {clock((now - began) * (total - number) / number)} left" if total else ""
                 console.print(f"{what}: {number:,}{left}", highlight=False, soft_wrap=True)

@@ -82,7 +82,7 @@ def _decode(
     """Writes the pixels to `part`, and returns the facts about them."""
     before = {tuple(file): row for row, file in enumerate(old.facts["files"])} if old else {}
     earlier = {row: before[tuple(file)] for row, file in enumerate(listing) if tuple(file) in before}
-    paths = [str(folder / name) for name, _, _ in listing]
+    paths = [os.path.join(folder, name) for name, _, _ in listing]
 
     def answers(rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
         tasks = [{"paths": [paths[row] for row in some], "rows": some, **task} for some in in_parts(rows, FILES_A_TASK)]

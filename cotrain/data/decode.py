@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,20 +93,24 @@ def content_hash(image: NDArray[np.uint8]) -> int:
 
 def carry_out(task: dict[str, Any]) -> list[Any]:
     """For each path of the task its header, or the hash of its pixels after writing them; {"error": why} if neither."""
-    return [_carry_out_one(task, number, path) for number, path in enumerate(task["paths"])]
+    if "into" not in task:
+        return [_or_error(peek, path) for path in task["paths"]]
+    with open(task["into"], "r+b", buffering=0) as file:
+
+        def store(path: str, row: int) -> int:
+            pixels = np.ascontiguousarray(read_image(path, *task["shape"]))
+            file.seek(row * pixels.nbytes)
+            file.write(pixels.data)
+            return content_hash(pixels)
+
+        return [_or_error(store, path, row) for path, row in zip(task["paths"], task["rows"], strict=True)]
 
 
-def _carry_out_one(task: dict[str, Any], number: int, path: str) -> Any:
+def _or_error(work: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        if "shape" not in task:
-            return peek(path)
-        pixels = read_image(path, *task["shape"])
+        return work(*arguments)
     except Unreadable as error:
         return {"error": str(error)}
-    with open(task["into"], "r+b", buffering=0) as file:
-        file.seek(task["rows"][number] * pixels.nbytes)
-        file.write(np.ascontiguousarray(pixels).data)
-    return content_hash(pixels)
 
 
 if __name__ == "__main__":

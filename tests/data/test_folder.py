@@ -256,7 +256,7 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     carry_out = cache_module.Workers.map
 
     def spy(self: Workers, tasks: list[dict]) -> object:
-        seen.extend(path for task in tasks if "shape" in task for path in task["paths"])
+        seen.extend(path for task in tasks if "into" in task for path in task["paths"])
         return carry_out(self, tasks)
 
     monkeypatch.setattr(cache_module.Workers, "map", spy)
