@@ -1,5 +1,6 @@
 """A picture of what the network sees: of every class a few originals, each with weak and strong views."""
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,6 @@ def draw_sheet(
 
 
 def write_sheet(sheet: Image.Image, out: Path) -> None:
-    from io import BytesIO
-
     data = BytesIO()
     sheet.save(data, "PNG")
     write_whole(out, data.getvalue())
