@@ -69,7 +69,7 @@ def small32() -> Config:
 
 @recipe(classes=10)
 def cifar10() -> Config:
-    """cotrain fit cifar10.npz --recipe cifar10 --labels 4000
+    """cotrain fit cifar10 --recipe cifar10 --labels 4000
 
     The paper's co-training took about 90 hours on one V100.
     Published error: 3.84 +- 0.09 % with 4,000 labels, 4.74 +- 0.16 with 1,000,
@@ -80,7 +80,7 @@ def cifar10() -> Config:
 
 @recipe(classes=10)
 def svhn() -> Config:
-    """cotrain fit svhn.npz --recipe svhn --labels 1000
+    """cotrain fit svhn --recipe svhn --labels 1000
 
     The paper's co-training took about 90 hours on one V100.
     Published error: 2.16 +- 0.05 % with 1,000 labels, 2.18 +- 0.08 with 500,
@@ -91,7 +91,7 @@ def svhn() -> Config:
 
 @recipe(classes=100)
 def cifar100() -> Config:
-    """cotrain fit cifar100.npz --recipe cifar100 --labels 10000
+    """cotrain fit cifar100 --recipe cifar100 --labels 10000
 
     The paper's co-training took about 200 hours on one V100.
     Published error: 21.68 +- 0.16 % (5 seeds, full CIFAR-100).
@@ -105,7 +105,7 @@ def cifar100() -> Config:
 
 @recipe(classes=100)
 def miniimagenet() -> Config:
-    """cotrain fit miniimagenet.npz --recipe miniimagenet --labels 4000
+    """cotrain fit miniimagenet --recipe miniimagenet --labels 4000
 
     The paper's co-training took about 30 hours on one V100.
     Published error: 46.53 +- 0.15 % with 4,000 labels, 39.74 +- 0.12 with 10,000
