@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cotrain.augment import PRESETS
 from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RunSettings
+from cotrain.methods import METHODS
 from cotrain.types import UserError
 
 NO_FLIP = PRESETS["paper"].model_copy(update={"flip": False})
@@ -62,7 +63,8 @@ def small32() -> Config:
     """
     return Config(
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
-        optim=OptimSettings(steps=2000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
+        method=METHODS["mhct"](unsupervised_ramp=0.8),
+        optim=OptimSettings(steps=1000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
         run=RunSettings(checkpoint_every=200),
     )
 
