@@ -14,7 +14,7 @@ from cotrain.data.dataset import Images
 from cotrain.data.source import near
 from cotrain.ops import ensemble_probabilities, error_percent
 
-IMAGES_AT_ONCE = 500
+PIXELS_AT_ONCE = 500 * 32 * 32
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Scores:
     head_errors: list[float]
 
 
+def images_at_once(height: int, width: int) -> int:
+    """As many as keep the network's memory the same for images of any size."""
+    return max(1, PIXELS_AT_ONCE // (height * width))
+
+
 @torch.inference_mode()
 def head_logits(
     net: nn.Module, images: Images, rows: NDArray[np.int64], mean: Sequence[float], std: Sequence[float]
@@ -34,7 +39,7 @@ def head_logits(
     assert not net.training
     device = next(net.parameters()).device
     logits = []
-    for part in np.array_split(rows, -(-len(rows) // IMAGES_AT_ONCE)):
+    for part in np.array_split(rows, -(-len(rows) // images_at_once(*images.shape[1:3]))):
         held, (places,) = near(images, [part], device)
         views = normalised(held, places, draw_plain(len(part)), Policy(), mean, std)
         logits.append(net(views.to(device)).float().cpu())

@@ -16,7 +16,7 @@ from cotrain.config import Config
 from cotrain.data import Images
 from cotrain.data.decode import MODES, Unreadable, read_image
 from cotrain.data.files import in_parts
-from cotrain.evaluate import IMAGES_AT_ONCE, head_logits
+from cotrain.evaluate import head_logits, images_at_once
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
@@ -81,7 +81,7 @@ class Model:
         """A row for every file, in order; one that cannot be read has an `error` and the rest go on."""
         if self.channels not in MODES:
             raise UserError(f"the model takes images of {self.channels} channels; image files have 1 or 3")
-        for part in in_parts(paths, IMAGES_AT_ONCE):
+        for part in in_parts(paths, images_at_once(*self.size)):
             images, errors = [], {}
             for path in part:
                 try:

@@ -15,7 +15,7 @@ from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
 
 UNLABELLED = -1
-AT_ONCE = 4096
+AT_ONCE = 512
 ENOUGH_FOR_STATISTICS = 50_000
 
 Images = Tensor | ImageFile  # both give a tensor of some rows by images[rows]
