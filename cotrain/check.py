@@ -21,7 +21,7 @@ def overview(dataset: Dataset) -> Table:
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
     size = int(np.prod(dataset.images.shape, dtype=np.int64)) / 1e6
     where = "in memory" if isinstance(dataset.images, Tensor) else "read from disk as they are used"
-    table = _table(dataset.name)
+    table = _table(Text(dataset.name))
     table.add_row("found", Text(dataset.layout))
     table.add_row("images", f"{rows:,}")
     if dataset.sizes:
@@ -36,25 +36,25 @@ def overview(dataset: Dataset) -> Table:
 
 
 def classes(dataset: Dataset, split: Split | None) -> Table:
-    """Counts of each class; how many are set aside to test on is known once there is a split."""
+    """Counts of each class. An unlabelled image has a class here if its label is known but not used."""
     labels = dataset.labels.numpy()
-    parts = {
-        "labelled": np.asarray(split.labelled, np.int64) if split else dataset.train,
-        "valid": np.asarray(split.valid, np.int64) if split else dataset.valid,
-        "test": np.asarray(split.test, np.int64) if split else dataset.test,
-    }
+    if split is None:
+        known = dataset.train[labels[dataset.train] != UNLABELLED]
+        parts = {"labelled": known, "unlabelled": np.setdiff1d(dataset.train, known)}
+        parts |= {"valid": dataset.valid, "test": dataset.test}
+    else:
+        labelled, valid, test = (np.array(rows, np.int64) for rows in (split.labelled, split.valid, split.test))
+        parts = {"labelled": labelled, "unlabelled": np.setdiff1d(split.unlabelled, labelled)}
+        parts |= {"valid": valid, "test": test}
     table = Table("class", *parts, title="Classes", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    counts = [
-        np.bincount(labels[rows][labels[rows] != UNLABELLED], minlength=len(dataset.classes)) for rows in parts.values()
-    ]
-    for index, name in enumerate(dataset.classes):
+    counts = [np.bincount(labels[rows] + 1, minlength=len(dataset.classes) + 1) for rows in parts.values()]
+    for index, name in enumerate(dataset.classes, start=1):
         table.add_row(Text(name), *(f"{of_part[index]:,}" for of_part in counts))
+    table.add_row("nobody said", *(f"{of_part[0]:,}" for of_part in counts), style="dim")
     table.add_section()
     table.add_row("all", *(f"{of_part.sum():,}" for of_part in counts), style="bold")
-    unlabelled = len(split.unlabelled) if split else int((labels[dataset.train] == UNLABELLED).sum())
-    table.add_row("unlabelled", f"{unlabelled:,}", "", "")
     return table
 
 
@@ -72,6 +72,8 @@ def problems(dataset: Dataset, split: Split | None) -> Table:
 def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int, list[str]]]:
     if dataset.unreadable:
         yield "unreadable", len(dataset.unreadable), [f"{path}: {why}" for path, why in dataset.unreadable.items()]
+    if dataset.missing:
+        yield "rows of the table without a file", len(dataset.missing), list(dataset.missing)
     if groups := duplicates(dataset):
         yield "same image twice or more", len(groups), [_together(dataset, group) for group in groups]
     if groups := contradictions(dataset):
@@ -99,7 +101,7 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def _table(title: str | Text) -> Table:
     return Table("", "", title=title, title_justify="left", show_header=False)
 
 

@@ -1,5 +1,6 @@
 """The command line: fit, evaluate, predict, describe; `data` has a file of its own."""
 
+import io
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ app = App(
     name="cotrain",
     help="Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training.",
     version=versions()["cotrain"],
+    suppress_keyboard_interrupt=False,
 )
 console = Console()
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
@@ -86,7 +88,9 @@ def fit_command(
 
 
 @app.command(name="evaluate")
-def evaluate_command(run: Path, *, data: str | None = None, memory: float | None = None) -> None:
+def evaluate_command(
+    run: Path, *, data: str | None = None, labels: Path | None = None, memory: float | None = None
+) -> None:
     """Errors of a finished run on its test images, computed anew.
 
     Parameters
@@ -95,16 +99,21 @@ def evaluate_command(run: Path, *, data: str | None = None, memory: float | None
         A run folder.
     data
         Where the data lie now, if they moved; other content than the run was made from is refused.
+    labels
+        Where the table of labels lies now, if it moved.
     memory
         As for fit.
     """
     opened = Run.open(run)
+    settings = opened.config.data
+    if labels is not None:
+        settings = settings.model_copy(update={"labels_file": str(labels)})
     source = data or opened.split.source
     if source is None:
         raise UserError(f"{run} was made from arrays; say where they are with --data, or use cotrain.fitting.evaluate")
     if data is None and not is_openable(source):
         raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
-    dataset = open_data(source, opened.config.data, memory=memory, console=console)
+    dataset = open_data(source, settings, memory=memory, console=console)
     console.print(result_table(run, evaluate(opened, dataset)))
 
 
@@ -259,6 +268,9 @@ def _as_set(tokens: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. An error of the user's is one line and exit code 2, an interruption is exit code 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")  # file names are bytes, and are shown as they are
     tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
@@ -276,5 +288,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"cotrain: not enough memory ({error}); use smaller batches or a smaller network", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
-        print(f"cotrain: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"cotrain: {str(stop) or 'interrupted'}", file=sys.stderr)
         sys.exit(130)

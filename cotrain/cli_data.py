@@ -9,10 +9,11 @@ from rich.console import Console
 from cotrain import check
 from cotrain.checkpoint import write_json
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, draw_split, open_data
+from cotrain.data import Dataset, Split, check_complete, draw_split, open_data
 from cotrain.data.fetch import fetch
 from cotrain.fitting import configured, warnings_about
 from cotrain.options import Options
+from cotrain.progress import say
 from cotrain.sheet import draw_sheet, write_sheet
 from cotrain.train import check_trainable
 from cotrain.types import UserError
@@ -34,7 +35,7 @@ def fetch_command(name: str, *, into: Path | None = None) -> None:
         The folder for it; by default one where `cotrain fit NAME` finds it.
     """
     folder = fetch(name, console, into=into)
-    console.print(f"{name} is in {folder}", soft_wrap=True, highlight=False)
+    say(console, f"{name} is in {folder}")
 
 
 @data_app.command(name="check")
@@ -57,7 +58,8 @@ def check_command(data: str, *, options: Options | None = None) -> None:
     console.print(check.classes(dataset, split))
     console.print(check.problems(dataset, split))
     try:
-        open_data(data, options.data_settings, memory=options.memory)
+        if not options.data_settings.skip_unreadable:
+            check_complete(dataset)
         check_trainable(config, dataset)
     except UserError as error:
         refusal = refusal or error
@@ -105,7 +107,7 @@ def show_command(
         dataset, config.augment, strong=max(views.strong, 1), each=each, classes=classes, seed=config.run.seed
     )
     write_sheet(sheet, out)
-    console.print(f"{sheet.width}x{sheet.height} pixels -> {out}", soft_wrap=True, highlight=False)
+    say(console, f"{sheet.width}x{sheet.height} pixels -> {out}")
 
 
 @data_app.command(name="split")
@@ -126,8 +128,8 @@ def split_command(data: str, *, out: Path, options: Options | None = None) -> No
     config = configured(dataset, options.config, options.preset, options.settings)
     split = draw_split(dataset, config.data, config.run.seed)
     for line in warnings_about(dataset, split):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    write_json(out, split.model_dump())
+        say(console, line)
+    write_json(out, {**split.model_dump(), "hash": split.hash})
     counts = ", ".join(
         f"{len(rows):,} {part}"
         for part, rows in [
@@ -137,4 +139,4 @@ def split_command(data: str, *, out: Path, options: Options | None = None) -> No
             ("test", split.test),
         ]
     )
-    console.print(f"{split.name}, hash {split.hash}: {counts} -> {out}", soft_wrap=True, highlight=False)
+    say(console, f"{split.name}, hash {split.hash}: {counts} -> {out}")

@@ -25,6 +25,7 @@ from cotrain.interrupt import Interrupted
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
+from cotrain.progress import say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
 from cotrain.train import check_trainable, pick_device, train
@@ -66,6 +67,8 @@ def fit(
     used.
     """
     console, changes = console or Console(quiet=True), settings or {}
+    if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
+        raise UserError(f"a split was given, and {both[0]} too; the split says it all")
     earlier = Run.open(_needed(out)) if resume else None
     if isinstance(data, Dataset):
         dataset = data
@@ -82,7 +85,7 @@ def fit(
     with run.locked(), _resumable(run):
         device = pick_device(run.config.run.device)
         for line in _heading(run, dataset, device):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+            say(console, line)
         labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
@@ -125,6 +128,8 @@ def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
 def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
     """What a user should know about the data before believing a result."""
     yield from dataset.notes
+    if dataset.missing:
+        yield f"left out, as their files are not there: {len(dataset.missing):,} rows, first {dataset.missing[0]}"
     if dataset.unreadable:
         path, why = next(iter(dataset.unreadable.items()))
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
@@ -178,10 +183,14 @@ def _needed(out: str | Path | None) -> Path:
     return Path(out)
 
 
+SPLIT_SETTINGS = {f"data.{name}" for name in ("labels", "balance", "include_labelled", "test_share", "valid_share")}
+
+
 def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:
     if split is None:
         split = draw_split(dataset, config.data, config.run.seed)
     split.check_fits(dataset, f"split {split.name}")
+    split.check_usable(dataset)
     check_trainable(config, dataset)
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from cotrain.checkpoint import write_whole
-from cotrain.progress import PLAIN_SECONDS, clock
+from cotrain.progress import PLAIN_SECONDS, clock, say
 
 LOSSES = ("supervised", "unsupervised")
 
@@ -108,8 +108,5 @@ class StepProgress:
         if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
             self.last_line = time.monotonic()
             left = (self.steps - step) / rate
-            self.console.print(
-                f"{self.title}: step {step}/{self.steps}  {rate:.1f} steps/s  {clock(left)} left  {self.values}",
-                soft_wrap=True,
-                highlight=False,
-            )
+            pace = f"{rate:.1f} steps/s  {clock(left)} left"
+            say(self.console, f"{self.title}: step {step}/{self.steps}  {pace}  {self.values}")

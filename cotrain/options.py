@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -61,7 +62,7 @@ class Options:
         counted = self.labels is not None and self.labels.isdigit()
         short = {
             "data.labels": self.labels if counted else None,
-            "data.labels_file": None if counted else self.labels,
+            "data.labels_file": None if counted or self.labels is None else _absolute(self.labels),
             "data.size": self.size,
             "data.skip_unreadable": self.skip_unreadable or None,
             "run.seed": self.seed,
@@ -73,6 +74,11 @@ class Options:
         """How to open the data, before it is known which recipe they want."""
         of_data = {key: value for key, value in self.settings.items() if key.startswith("data.")}
         return (self.config or Config()).changed(of_data).data
+
+
+def _absolute(table: str) -> str:
+    """A run may be evaluated from elsewhere; a table that is not here may be in the folder of images."""
+    return str(Path(table).resolve()) if Path(table).exists() else table
 
 
 def parse_changes(changes: Sequence[str]) -> dict[str, str]:

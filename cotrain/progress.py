@@ -11,6 +11,11 @@ T = TypeVar("T")
 PLAIN_SECONDS = 10.0  # between lines when there is no terminal
 
 
+def say(console: Console, line: str) -> None:
+    """A line as it is: not wrapped, not coloured, and with its brackets."""
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
 def counted(items: Iterable[T], total: int | None, what: str, console: Console) -> Iterator[T]:
     """Passes the items on, counting them. Without a total the count alone is shown."""
     began = last = time.monotonic()
@@ -34,7 +39,7 @@ def counted(items: Iterable[T], total: int | None, what: str, console: Console) 
             elif (now := time.monotonic()) - last > PLAIN_SECONDS:
                 last = now
                 left = f" of {total:,}, {clock((now - began) * (total - number) / number)} left" if total else ""
-                console.print(f"{what}: {number:,}{left}", highlight=False, soft_wrap=True)
+                say(console, f"{what}: {number:,}{left}")
 
 
 def clock(seconds: float) -> str:

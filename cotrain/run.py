@@ -52,7 +52,8 @@ class Run:
 
     def check_same(self, config: Config, split: Split) -> None:
         """Refuse to go on with other settings or another split than the run began with."""
-        if changed := differences(self.config.model_dump(), config.model_dump()):
+        moved = config.changed({"data.labels_file": self.config.data.labels_file})  # its content is in the fingerprint
+        if changed := differences(self.config.model_dump(), moved.model_dump()):
             raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
         if split.hash != self.split.hash:
             raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")

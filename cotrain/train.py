@@ -18,6 +18,7 @@ from cotrain.interrupt import Interrupted, stop_requests
 from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
 from cotrain.optim import learning_rate, set_learning_rate, sgd
+from cotrain.progress import say
 from cotrain.run import Run
 from cotrain.types import Learner, Pool, UserError
 
@@ -93,7 +94,7 @@ def train(run: Run, dataset: Dataset, device: torch.device, console: Console, ti
     config, method, optim = run.config, run.config.method, run.config.optim
     state = begin(config, dataset, run.split, device)
     if note := restore(state, run):
-        console.print(note, soft_wrap=True)
+        say(console, note)
     source = Source(
         dataset,
         run.split,

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +12,8 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-from cotrain import Dataset, cli
-from cotrain.data import fetch
+from cotrain import Config, Dataset, UserError, cli, fit
+from cotrain.data import draw_split, fetch
 
 QUICK = ["--steps", "6", "--optim.labelled", "8", "--optim.unlabelled", "16", "--method.heads", "3", "--no-baseline"]
 
@@ -55,10 +58,10 @@ def test_check_says_what_is_there_and_what_fit_would_do(photos: Path, capsys: py
         "│ sizes │ 8x8 101 │",
         "│ modes │ L 101 │",
         "│ used as │ 8x8, grey │",
-        "│ above │ 10 │ 0 │ 10 │",
-        "│ below │ 10 │ 0 │ 10 │",
-        "│ all │ 20 │ 0 │ 20 │",
-        "│ unlabelled │ 81 │ │ │",
+        "│ above │ 10 │ 0 │ 0 │ 10 │",
+        "│ below │ 10 │ 0 │ 0 │ 10 │",
+        "│ nobody said │ 0 │ 61 │ 0 │ 0 │",
+        "│ all │ 20 │ 61 │ 0 │ 20 │",
         "│ unreadable │ 1 │ torn.png: the file is empty │",
         "│ same image twice or more │ 1 │ copy.png = test/90.png │",
         "│ test image also trained on │ 1 │ test/90.png │",
@@ -135,16 +138,66 @@ def test_a_split_is_a_file_that_is_never_overwritten(photos: Path, capsys: pytes
     code, _, error = cotrain(capsys, "data", "split", photos, "--out", "six.json")
     assert code == 2 and "six.json exists already, and a split is never overwritten" in error
     assert cotrain(capsys, "fit", photos, *QUICK, "--split", "six.json", "--out", "run")[0] == 0
-    assert json.loads(Path("run/split.json").read_text()) == split
+    assert {**json.loads(Path("run/split.json").read_text()), "hash": split["hash"]} == split
     assert cotrain(capsys, "fit", photos, "--out", "run", "--resume")[0] == 0
     cotrain(capsys, "data", "split", photos, "--labels", "6", "--seed", "4", "--out", "other.json")
     code, _, error = cotrain(capsys, "fit", photos, "--out", "run", "--resume", "--split", "other.json")
     assert code == 2 and "run was made with split" in error
     code, _, error = cotrain(capsys, "fit", "digits", "--split", "six.json")
     assert code == 2 and "digits is not the data split photos-6-equal-seed3 was made from" in error
+    code, _, error = cotrain(capsys, "fit", photos, "--split", "six.json", "--labels", "10")
+    assert code == 2 and "a split was given, and data.labels too" in error
     Path("other.json").write_text("{}")
     code, _, error = cotrain(capsys, "fit", photos, "--split", "other.json")
     assert code == 2 and "other.json is not a split" in error
+    Path("other.json").write_text(json.dumps({**split, "test": split["labelled"]}))
+    code, _, error = cotrain(capsys, "fit", photos, "--split", "other.json")
+    assert code == 2 and "other.json was changed after it was drawn" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labelled": ()}, "has no labelled or no unlabelled images"),
+        ({"unlabelled": (0, 9999)}, "has rows that toy has not"),
+        ({"labelled": (-3, 0)}, "has rows that toy has not"),
+        ({"test": (0, 1)}, "both trains and tests on row 0"),
+    ],
+)
+def test_a_split_that_makes_no_sense_is_refused(tmp_path: Path, toy: Dataset, tiny: Config, change, message) -> None:
+    split = draw_split(toy, tiny.data, 0).model_copy(update=change)
+    with pytest.raises(UserError, match=message):
+        fit(toy, out=tmp_path / "run", config=tiny, split=split)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_table_elsewhere_is_found_from_elsewhere(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (photos / "labels.csv").rename("mine.csv")
+    assert cotrain(capsys, "fit", "photos", "--labels", "mine.csv", *QUICK, "--out", "run")[0] == 0
+    run = Path("run").resolve()
+    (photos / "empty").mkdir()
+    monkeypatch.chdir(photos / "empty")
+    assert cotrain(capsys, "evaluate", run)[0] == 0
+    (photos.parent / "mine.csv").rename("moved.csv")
+    assert "there is no label table" in cotrain(capsys, "evaluate", run)[2]
+    assert cotrain(capsys, "evaluate", run, "--labels", "moved.csv")[0] == 0
+    (run / "result.json").unlink()
+    assert cotrain(capsys, "fit", photos, "--labels", "moved.csv", "--out", run, "--resume")[0] == 0
+
+
+def test_names_that_are_no_text_are_shown_as_they_are(tmp_path: Path) -> None:
+    for name in (b"caf\xe9", b"tea"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        for number in range(3):
+            pixels = np.full((8, 8), 40 * number + len(name), np.uint8)
+            Image.fromarray(pixels).save(os.path.join(folder, b"%d.png" % number).decode(errors="surrogateescape"))
+    command = [sys.executable, "-m", "cotrain", "data", "check", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"caf\xe9" in done.stdout
 
 
 def test_a_sheet_shows_every_class_with_its_views(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from cotrain.data.dataset import Dataset, Images, from_arrays
 from cotrain.data.digits import load_digits
 from cotrain.data.duplicates import contradictions, duplicates, leaks
 from cotrain.data.fetch import NAMES, placed
-from cotrain.data.folder import load_folder
+from cotrain.data.folder import check_complete, load_folder
 from cotrain.data.npz import load_npz
 from cotrain.data.settings import DataSettings
 from cotrain.data.source import Source
@@ -29,6 +29,7 @@ __all__ = [
     "Images",
     "Source",
     "Split",
+    "check_complete",
     "contradictions",
     "draw_split",
     "duplicates",
@@ -76,7 +77,10 @@ def _open_path(path: Path, settings: DataSettings, memory: float, console: Conso
     if is_svhn(path):
         return _as_asked(load_svhn(path), settings)
     if path.is_dir():
-        return load_folder(path, settings, memory, console)
+        dataset = load_folder(path, settings, memory, console)
+        if not settings.skip_unreadable:
+            check_complete(dataset)
+        return dataset
     if path.suffix in (".zip", ".tar", ".gz", ".tgz"):
         raise UserError(f"{path} is an archive, and not one of CIFAR's; unpack it and name the folder")
     raise UserError(f"{path} is no data that cotrain reads; data are {KINDS}")

@@ -1,11 +1,14 @@
 """The decoded copy of a folder: every image once, resized, in one file that the next run opens at once."""
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,18 +16,27 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from cotrain.data.decode import GREY
+from cotrain.data.decode import GREY, Unreadable, read_image
 from cotrain.data.files import FILES_A_TASK, Found, Workers, in_parts, worker_count
 from cotrain.data.home import home
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.progress import counted
 from cotrain.types import UserError
 
-VERSION = 1
+VERSION = 2
 LARGEST_KEPT = 96  # images that all have one size up to this keep it
 OTHERWISE = 64
 
 Header = list[Any]  # height, width, mode
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an earlier copy has of a file that did not change since."""
+
+    row: int
+    header: Header
+    hash: int
 
 
 def decoded(folder: Path, found: Sequence[Found], size: str | None, console: Console) -> ImageFile:
@@ -38,12 +50,23 @@ def decoded(folder: Path, found: Sequence[Found], size: str | None, console: Con
         old = ImageFile(path)
     except (OSError, ValueError, KeyError):
         old = None
-    listing = [[file.path, file.bytes, file.modified] for file in found]
-    if old is not None and old.facts["files"] == listing:
+    listing = [[file.path, file.size, file.modified, file.changed] for file in found]
+    if old is not None and old.facts["files"] == listing and not _any_readable(folder, old):
         return old
     with _writing(path) as part, Workers(worker_count(len(listing))) as workers:
-        append_facts(part, _decode(part, workers, folder, listing, size, old, console))
+        append_facts(part, Decoding(part, workers, folder, listing, console).facts(size, old))
     return ImageFile(path)
+
+
+def _any_readable(folder: Path, old: ImageFile) -> bool:
+    """Whether a file that could not be read can be read now: a disk or a permission may have come back."""
+    for name in old.facts["errors"]:
+        try:
+            read_image(folder / name, *old.shape[1:])
+            return True
+        except Unreadable:
+            continue
+    return False
 
 
 def _place(folder: Path, size: str | None) -> Path:
@@ -53,16 +76,21 @@ def _place(folder: Path, size: str | None) -> Path:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """A file of another name that gets its own when all went well."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    """A file of another name that gets its own when all went well. Those of killed processes are cleared away."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        try:
-            yield part
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        for left in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+            with open(left, "rb") as file, suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink(missing_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        with open(part, "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                yield part
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot keep the decoded images in {path.parent}: {error.strerror}; "
@@ -70,56 +98,66 @@ def _writing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def _decode(
-    part: Path,
-    workers: Workers,
-    folder: Path,
-    listing: list[list[Any]],
-    size: str | None,
-    old: ImageFile | None,
-    console: Console,
-) -> dict[str, Any]:
-    """Writes the pixels to `part`, and returns the facts about them."""
-    before = {tuple(file): row for row, file in enumerate(old.facts["files"])} if old else {}
-    earlier = {row: before[tuple(file)] for row, file in enumerate(listing) if tuple(file) in before}
-    paths = [os.path.join(folder, name) for name, _, _ in listing]
+@dataclass(frozen=True)
+class Decoding:
+    """Writes the pixels of the files in `listing` to `part`."""
 
-    def answers(rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
-        tasks = [{"paths": [paths[row] for row in some], "rows": some, **task} for some in in_parts(rows, FILES_A_TASK)]
-        each = (answer for several in workers.map(tasks) for answer in several)
-        yield from counted(zip(rows, each, strict=True), len(rows), what, console)
+    part: Path
+    workers: Workers
+    folder: Path
+    listing: list[list[Any]]
+    console: Console
 
-    headers: list[Any] = [None] * len(paths)
-    for row, known in earlier.items():
-        headers[row] = old.facts["headers"][known]  # type: ignore[union-attr]
-    for row, header in answers([row for row in range(len(paths)) if row not in earlier], "looking at images"):
-        headers[row] = header
-    height, width, channels = shape = _choose_shape([header for header in headers if "error" not in header], size)
+    def facts(self, size: str | None, old: ImageFile | None) -> dict[str, Any]:
+        """Does it, and returns the facts about the images."""
+        known = self._known(old)
+        headers: list[Any] = [known[row].header if row in known else None for row in range(len(self.listing))]
+        for row, header in self._answers([row for row, header in enumerate(headers) if header is None], "looking at"):
+            headers[row] = header
+        height, width, channels = shape = _choose_shape([header for header in headers if "error" not in header], size)
 
-    if old is None or tuple(old.shape[1:]) != shape:
-        earlier = {}
-    _make_room(part, len(paths) * height * width * channels)
-    hashes = [0] * len(paths)
-    errors = {listing[row][0]: header["error"] for row, header in enumerate(headers) if "error" in header}
-    if old is not None:
-        _copy(old, earlier, part)
-        for row, known in earlier.items():
-            hashes[row] = old.facts["hashes"][known]
-            if listing[row][0] in old.facts["errors"]:
-                errors[listing[row][0]] = old.facts["errors"][listing[row][0]]
-    rest = [row for row, header in enumerate(headers) if row not in earlier and "error" not in header]
-    for row, answer in answers(rest, "decoding images", into=str(part), shape=shape):
-        if isinstance(answer, int):
-            hashes[row] = answer
+        _make_room(self.part, len(self.listing) * height * width * channels)
+        hashes = [0] * len(self.listing)
+        errors = {self.listing[row][0]: header["error"] for row, header in enumerate(headers) if "error" in header}
+        if old is None or tuple(old.shape[1:]) != shape:
+            known = {}
         else:
-            errors[listing[row][0]] = answer["error"]
-    return {
-        "shape": [len(paths), *shape],
-        "files": listing,
-        "headers": headers,
-        "hashes": hashes,
-        "errors": dict(sorted(errors.items())),
-    }
+            _copy(old, {row: earlier.row for row, earlier in known.items()}, self.part)
+        for row, earlier in known.items():
+            hashes[row] = earlier.hash
+        rest = [row for row, header in enumerate(headers) if row not in known and "error" not in header]
+        for row, answer in self._answers(rest, "decoding", into=str(self.part), shape=shape):
+            if isinstance(answer, int):
+                hashes[row] = answer
+            else:
+                errors[self.listing[row][0]] = answer["error"]
+        return {
+            "shape": [len(self.listing), *shape],
+            "files": self.listing,
+            "headers": headers,
+            "hashes": hashes,
+            "errors": dict(sorted(errors.items())),
+        }
+
+    def _known(self, old: ImageFile | None) -> dict[int, Known]:
+        if old is None:
+            return {}
+        facts = old.facts
+        before = {
+            tuple(file): Known(row, facts["headers"][row], facts["hashes"][row])
+            for row, file in enumerate(facts["files"])
+            if file[0] not in facts["errors"]
+        }
+        return {row: before[tuple(file)] for row, file in enumerate(self.listing) if tuple(file) in before}
+
+    def _answers(self, rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
+        """What the workers say of each of these rows."""
+        tasks = [
+            {"paths": [os.path.join(self.folder, self.listing[row][0]) for row in some], "rows": some, **task}
+            for some in in_parts(rows, FILES_A_TASK)
+        ]
+        each = (answer for several in self.workers.map(tasks) for answer in several)
+        yield from counted(zip(rows, each, strict=True), len(rows), f"{what} images", self.console)
 
 
 def _choose_shape(headers: list[Header], size: str | None) -> tuple[int, int, int]:
@@ -142,7 +180,9 @@ def _make_room(part: Path, size: int) -> None:
             f"the decoded images take {size / 1e9:.1f} GB, and {part.parent} has {free / 1e9:.1f} GB left; "
             "set COTRAIN_HOME to a folder with room for them, or choose a smaller --size"
         )
-    os.truncate(part, size)
+    with open(part, "r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        file.truncate(size)
 
 
 def _copy(old: ImageFile, earlier: dict[int, int], part: Path) -> None:

@@ -37,6 +37,7 @@ class Dataset:
     paths: tuple[str, ...] = ()  # the file of each row, if rows are files
     sizes: Mapping[tuple[int, int, str], int] = field(default_factory=dict)  # files of each height, width and mode
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file -> why it could not be read
+    missing: tuple[str, ...] = ()  # rows of a table of labels whose file is not there
     notes: tuple[str, ...] = ()  # what a user should know about how the files were read
 
     @property
@@ -51,7 +52,7 @@ class Dataset:
         for array in (self.hashes, self.labels.numpy(), self.train, self.valid, self.test):
             digest.update(str((array.shape, array.dtype)).encode())
             digest.update(np.ascontiguousarray(array).data)
-        digest.update("\0".join(self.classes).encode())
+        digest.update("\0".join(self.classes).encode(errors="surrogateescape"))
         return digest.hexdigest()
 
     def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
@@ -112,7 +113,8 @@ def from_arrays(
         for row in np.flatnonzero(all_labels[rows[part]] == UNLABELLED)[:1]:
             raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may lack one")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
-    check_classes(name, all_labels, targets[0], classes)
+    _check_labels(name, all_labels, classes)
+    check_known(name, targets[0], classes)
     all_pixels = np.concatenate(pixels)
     return Dataset(
         name=name,
@@ -154,15 +156,17 @@ def _check(
     return pixels, targets.astype(np.int64)
 
 
-def check_classes(
-    name: str, labels: NDArray[np.int64], train_labels: NDArray[np.int64], classes: tuple[str, ...]
-) -> None:
+def _check_labels(name: str, labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
     if labels.min() < UNLABELLED or labels.max() >= len(classes):
         row = int(np.argmax((labels < UNLABELLED) | (labels >= len(classes))))
         raise UserError(
             f"{name}: row {row} has label {labels[row]}; labels run from 0 to {len(classes) - 1} "
             f"({len(classes)} classes), and -1 means unlabelled"
         )
+
+
+def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
+    """Training needs labelled images of two classes at least."""
     known = np.unique(train_labels[train_labels != UNLABELLED])
     if len(known) == 0:
         raise UserError(f"{name}: no training image has a label; a few of every class are needed")

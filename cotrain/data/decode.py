@@ -15,12 +15,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"}
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 MODES = {1: "L", 3: "RGB"}
 GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
 ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SIDEWAYS = {5, 6, 7, 8}
 DRAFT = 2  # a JPEG is decoded at a reduced scale as long as it stays this many times larger than what is wanted
 
 
@@ -34,16 +45,11 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
+            with Image.open(path, formats=FORMATS) as file:
                 yield file
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        EOFError,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's readers raise whatever a damaged file leads them into
         raise Unreadable(_reason(error, path)) from error
 
 
@@ -57,9 +63,7 @@ def peek(path: str | os.PathLike[str]) -> tuple[int, int, str]:
     """Height, width and mode from the file's header alone, upright."""
     with _opened(path) as file:
         width, height = file.size
-        if file.getexif().get(ORIENTATION, 1) >= 5:
-            width, height = height, width
-        return height, width, file.mode
+        return (width, height, file.mode) if _turned(file) in SIDEWAYS else (height, width, file.mode)
 
 
 def read_image(path: str | os.PathLike[str], height: int, width: int, channels: int) -> NDArray[np.uint8]:
@@ -67,10 +71,21 @@ def read_image(path: str | os.PathLike[str], height: int, width: int, channels: 
     side = DRAFT * max(height, width)
     with _opened(path) as file:
         file.draft(None, (side, side))  # of any mode; only JPEGs do anything
-        image = _eight_bits(ImageOps.exif_transpose(file)).convert(MODES[channels])
+        turn = TURNS.get(_turned(file))
+        upright = file.transpose(turn) if turn is not None else file
+        image = _eight_bits(upright).convert(MODES[channels])
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return np.asarray(image).reshape(height, width, channels)
+
+
+def _turned(file: Image.Image) -> int:
+    """The orientation that the camera noted, 1 if there is none or what is noted makes no sense."""
+    try:
+        noted = file.getexif().get(ORIENTATION)
+    except Exception:  # a damaged note does not make the picture unreadable
+        return 1
+    return noted if isinstance(noted, int) else 1
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -91,19 +106,25 @@ def content_hash(image: NDArray[np.uint8]) -> int:
     return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest(), "little")
 
 
-def carry_out(task: dict[str, Any]) -> list[Any]:
-    """For each path of the task its header, or the hash of its pixels after writing them; {"error": why} if neither."""
+def carry_out(task: dict[str, Any]) -> list[Any] | dict[str, str]:
+    """For each path of the task its header, or the hash of its pixels after writing them; {"error": why} if neither.
+
+    {"failed": why} for the whole task where the pixels cannot be written.
+    """
     if "into" not in task:
         return [_or_error(peek, path) for path in task["paths"]]
-    with open(task["into"], "r+b", buffering=0) as file:
+    try:
+        with open(task["into"], "r+b") as file:
 
-        def store(path: str, row: int) -> int:
-            pixels = np.ascontiguousarray(read_image(path, *task["shape"]))
-            file.seek(row * pixels.nbytes)
-            file.write(pixels.data)
-            return content_hash(pixels)
+            def store(path: str, row: int) -> int:
+                pixels = np.ascontiguousarray(read_image(path, *task["shape"]))
+                file.seek(row * pixels.nbytes)
+                file.write(pixels.data)
+                return content_hash(pixels)
 
-        return [_or_error(store, path, row) for path, row in zip(task["paths"], task["rows"], strict=True)]
+            return [_or_error(store, path, row) for path, row in zip(task["paths"], task["rows"], strict=True)]
+    except OSError as error:
+        return {"failed": str(error.strerror)}
 
 
 def _or_error(work: Callable[..., Any], *arguments: Any) -> Any:

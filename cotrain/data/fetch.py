@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from cotrain.data.home import home
-from cotrain.progress import PLAIN_SECONDS, clock
+from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.types import UserError
 
 CHUNK = 1 << 18
@@ -129,7 +129,7 @@ def _fetch_file(remote: RemoteFile, target: Path, console: Console, pauses: tupl
             raise UserError(
                 f"{target} is there with SHA-256 {found}, not {remote.sha256}; move it away to fetch it again"
             )
-        _say(console, f"{remote.name}: already there")
+        say(console, f"{remote.name}: already there")
         return
     part = target.with_name(target.name + ".part")
     _download_patiently(remote, part, target, console, pauses)
@@ -140,7 +140,7 @@ def _fetch_file(remote: RemoteFile, target: Path, console: Console, pauses: tupl
             f"{remote.url} gave a file with SHA-256 {found}, not {remote.sha256}; it was removed, so try again"
         )
     part.replace(target)
-    _say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum right")
+    say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum right")
 
 
 def _download_patiently(
@@ -163,7 +163,7 @@ def _download_patiently(
             raise UserError(
                 f"{remote.url} could not be fetched: {reason}; try again later, or place the file at {target} by hand"
             )
-        _say(console, f"{remote.name}: {reason}; trying again in {pause:g} s")
+        say(console, f"{remote.name}: {reason}; trying again in {pause:g} s")
         time.sleep(pause)
 
 
@@ -238,13 +238,9 @@ def _progress(console: Console, title: str, first: int, total: int | None) -> It
             last_line = now
             rate = (done - first) / (now - began)
             rest = f" of {total / MEGABYTE:.1f} MB, {clock((total - done) / rate)} left" if total else " MB"
-            _say(console, f"{title}: {done / MEGABYTE:.1f}{rest}, {rate / MEGABYTE:.1f} MB/s")
+            say(console, f"{title}: {done / MEGABYTE:.1f}{rest}, {rate / MEGABYTE:.1f} MB/s")
 
         yield show
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _size(path: Path) -> int:

@@ -26,8 +26,9 @@ class Found:
     """A file in a folder: where, and what changes when it is changed."""
 
     path: str  # relative to the folder, with /
-    bytes: int
+    size: int  # bytes
     modified: int  # ns
+    changed: int  # ns; also when a copy keeps the time of modification
 
     @property
     def is_image(self) -> bool:
@@ -56,8 +57,8 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
             if stat.S_ISDIR(status.st_mode):
                 if _identity(status) not in above:
                     yield from _walk(Path(entry.path), f"{name}/", above | {_identity(status)})
-            else:
-                yield Found(name, status.st_size, status.st_mtime_ns)
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # not what reading would wait for
+                yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -98,7 +99,7 @@ class Workers:
     def map(self, tasks: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
         """The answers, in order."""
         if self.count == 0:
-            yield from map(decode.carry_out, tasks)
+            yield from (checked(decode.carry_out(task)) for task in tasks)
             return
         with ThreadPoolExecutor(self.count) as pool:
             try:
@@ -111,6 +112,7 @@ class Workers:
             [sys.executable, "-P", decode.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # libtiff and others talk
             text=True,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its workers
         )
@@ -127,9 +129,10 @@ class Workers:
             answer = worker.stdout.readline()
         except BrokenPipeError:
             answer = ""
-        if answer:
+        if answer.endswith("\n"):
             self.idle.put(worker)
-            return json.loads(answer)
+            return checked(json.loads(answer))
+        worker.kill()
         self.idle.put(self._start())
         return self._without_the_killer(task)
 
@@ -137,12 +140,16 @@ class Workers:
         """A worker died: its files are tried one by one, and the one that kills a worker again is left out."""
         if len(task["paths"]) == 1:
             return [{"error": "decoding it ended the decoder"}]
-        single = [
-            {**task, "paths": [path], **({"rows": [row]} if row is not None else {})}
-            for path, row in zip(task["paths"], task.get("rows", [None] * len(task["paths"])), strict=True)
-        ]
-        return [self._carry_out(one)[0] for one in single]
+        files = zip(task["paths"], task["rows"], strict=True)
+        return [self._carry_out({**task, "paths": [path], "rows": [row]})[0] for path, row in files]
+
+
+def checked(answer: list[Any] | dict[str, str]) -> list[Any]:
+    if isinstance(answer, dict):
+        raise OSError(None, answer["failed"])
+    return answer
 
 
 def worker_count(files: int) -> int:
-    return 0 if files < WORTH_WORKERS else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    """One a core, where there is enough to do."""
+    return 0 if files < WORTH_WORKERS else min(os.cpu_count() or 1, files // WORTH_WORKERS + 1)

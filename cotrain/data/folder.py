@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from cotrain.data.cache import decoded
-from cotrain.data.dataset import UNLABELLED, Dataset, check_classes
+from cotrain.data.dataset import UNLABELLED, Dataset
 from cotrain.data.decode import SUFFIXES
 from cotrain.data.files import Found, walk
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
@@ -30,9 +30,6 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
     layout = understand(folder, images, settings)
     stored = decoded(folder, images, settings.size or layout.size, console)
     unreadable: dict[str, str] = stored.facts["errors"]
-    if len(unreadable) > TOLERATED * len(images) and not settings.skip_unreadable:
-        raise UserError(_too_many(folder, unreadable, len(images)))
-
     readable = np.array([image.path not in unreadable for image in images])
     parts = np.array([part or "" for part in layout.parts])
     classes = class_order([label for label, part in zip(layout.labels, layout.parts, strict=True) if part])
@@ -40,10 +37,8 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
     labels = np.array([number.get(label, UNLABELLED) for label in layout.labels], np.int64)  # type: ignore[arg-type]
     labels[~readable] = UNLABELLED
     rows = {part: np.flatnonzero(readable & (parts == part)) for part in (TRAIN, VALID, TEST)}
-    name = folder.resolve().name
-    check_classes(os.fspath(folder), labels, labels[rows[TRAIN]], classes)
     return Dataset(
-        name=name,
+        name=folder.resolve().name,
         images=stored if stored.bytes > memory * 1e9 else stored.resident(),
         hashes=np.array(stored.facts["hashes"], np.uint64),
         labels=torch.from_numpy(labels),
@@ -56,16 +51,25 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         paths=tuple(image.path for image in images),
         sizes=_sizes(stored.facts["headers"]),
         unreadable=unreadable,
+        missing=tuple(layout.missing),
         notes=(*layout.notes, *_ignored(files)),
     )
 
 
-def _too_many(folder: Path, unreadable: dict[str, str], images: int) -> str:
-    examples = "; ".join(f"{path}: {why}" for path, why in list(unreadable.items())[:3])
-    return (
-        f"{len(unreadable):,} of the {images:,} images of {folder} are unreadable ({examples}); "
-        "`cotrain data check` lists them, and --skip-unreadable goes on without them"
-    )
+def check_complete(dataset: Dataset) -> None:
+    """Refuse a folder of which too much is missing, unless `skip_unreadable` says to go on."""
+    if dataset.missing:
+        more = f" (and {len(dataset.missing) - 1:,} more rows)" if len(dataset.missing) > 1 else ""
+        raise UserError(
+            f"{dataset.missing[0]} is not an image in {dataset.source}{more}; "
+            "correct the table, or leave such rows out with --skip-unreadable"
+        )
+    if len(dataset.unreadable) > TOLERATED * len(dataset.paths):
+        examples = "; ".join(f"{path}: {why}" for path, why in list(dataset.unreadable.items())[:3])
+        raise UserError(
+            f"{len(dataset.unreadable):,} of the {len(dataset.paths):,} images of {dataset.source} are unreadable "
+            f"({examples}); `cotrain data check` lists them, and --skip-unreadable goes on without them"
+        )
 
 
 def _sizes(headers: Sequence[object]) -> Counter[tuple[int, int, str]]:

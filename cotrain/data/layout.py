@@ -2,23 +2,20 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotrain.data.files import Found
 from cotrain.data.settings import DataSettings
-from cotrain.data.table import LabelRow, match, read_table
+from cotrain.data.table import match, read_table
 from cotrain.types import UserError
 
 TRAIN, VALID, TEST = "train", "valid", "test"
 PARTS = {"train": TRAIN, "training": TRAIN, "valid": VALID, "val": VALID, "validation": VALID, "test": TEST}
 UNLABELLED_FOLDERS = {"unlabelled", "unlabeled", "_unlabelled", "_unlabeled"}
 TABLE = "labels.csv"
-WAYS = (
-    "put some images in a folder per class beside a folder unlabelled/, or give a table of path and label "
-    f"as {TABLE} in the folder or with --labels FILE"
-)
+NUMBER = re.compile(r"\d{1,9}")
 WORDNET_ID = re.compile(r"n\d{8}")
 MINI_CLASSES, MINI_IMAGES, MINI_SIZE = 100, 600, "84x84"
 
@@ -31,6 +28,7 @@ class Layout:
     labels: Sequence[str | None]
     parts: Sequence[str | None]
     size: str | None = None  # what such images are usually resized to, if there is such a size
+    missing: Sequence[str] = ()  # rows of a table whose file is not there
     notes: Sequence[str] = ()
 
 
@@ -44,19 +42,23 @@ def understand(folder: Path, images: Sequence[Found], settings: DataSettings) ->
         raise UserError(f"data.path_column and data.label_column are for a table, and {folder} has no {TABLE}")
     elif (folder / "train.csv").exists() and (folder / "test.csv").exists():
         layout = _by_lists(folder, paths, settings)
-    elif {"train"} <= (tops := {path.split("/")[0] for path in paths}) <= PARTS.keys() | UNLABELLED_FOLDERS:
-        layout = _by_parts(folder, paths, tops)
+    elif _are_parts({path.split("/")[0] for path in paths if "/" in path}):
+        layout = _by_parts(paths)
     else:
-        layout = _by_class(folder, paths)
-    if not any(label is not None and part == TRAIN for label, part in zip(layout.labels, layout.parts, strict=True)):
-        raise UserError(f"none of the {len(paths):,} images of {folder} has a label: {WAYS}")
-    return layout
+        layout = _by_class(paths)
+    return _with_notes_on_classes(layout)
+
+
+def _are_parts(tops: set[str]) -> bool:
+    """Whether these folders are train/ and others for other purposes. A class may be called train, among others."""
+    named = {top.casefold() for top in tops}
+    return any(PARTS.get(top) == TRAIN for top in named) and named <= PARTS.keys() | UNLABELLED_FOLDERS
 
 
 def class_order(labels: Sequence[str | None]) -> tuple[str, ...]:
     """By number where all are numbers, else by name."""
-    names = {label for label in labels if label is not None}
-    return tuple(sorted(names, key=int) if all(re.fullmatch(r"\d{1,9}", name) for name in names) else sorted(names))
+    names = sorted({label for label in labels if label is not None})
+    return tuple(sorted(names, key=int) if all(map(NUMBER.fullmatch, names)) else names)
 
 
 def _table(folder: Path, settings: DataSettings) -> Path | None:
@@ -69,51 +71,62 @@ def _table(folder: Path, settings: DataSettings) -> Path | None:
 
 
 def _by_table(folder: Path, paths: list[str], table: Path, settings: DataSettings) -> Layout:
-    labels = _labels_of(table, folder, paths, settings)
-    parts = [PARTS.get(path.split("/")[0], TRAIN) if "/" in path else TRAIN for path in paths]
-    layout = Layout(f"a folder with labels in {table.name}", [labels.get(row) for row in range(len(paths))], parts)
-    return _without_unlabelled_tests(layout)
+    listed, missing = _listed(table, folder, paths, settings)
+    parts = [_part(path) for path in paths]
+    labels = [listed.get(row) for row in range(len(paths))]
+    return _without_unlabelled_tests(Layout(f"a folder with labels in {table.name}", labels, parts, missing=missing))
 
 
 def _by_lists(folder: Path, paths: list[str], settings: DataSettings) -> Layout:
     """train.csv, test.csv and perhaps val.csv beside the images; images in no list are unlabelled."""
     tables = [(PARTS[name], folder / f"{name}.csv") for name in PARTS if (folder / f"{name}.csv").exists()]
-    labels: dict[int, str] = {}
+    labels: dict[int, str | None] = {}
     parts: list[str | None] = [TRAIN] * len(paths)
-    classes: dict[str, set[str]] = {}
+    missing: list[str] = []
     for part, table in tables:
-        listed = _labels_of(table, folder, paths, settings)
+        listed, absent = _listed(table, folder, paths, settings)
         for row in listed.keys() & labels.keys():
             raise UserError(f"{paths[row]} is in {table} and in another list too; leave it in one")
         labels |= listed
-        classes[part] = set(listed.values())
+        missing += absent
         for row in listed:
             parts[row] = part
     layout = Layout(
         f"lists {', '.join(table.name for _, table in tables)} beside the images",
         [labels.get(row) for row in range(len(paths))],
         parts,
+        missing=missing,
     )
-    return _as_mini_imagenet(paths, layout) if not classes[TRAIN] & classes[TEST] else _without_unlabelled_tests(layout)
+    classes = {part: {labels[row] for row in labels if parts[row] == part} - {None} for part in (TRAIN, TEST)}
+    few_shot = classes[TRAIN] and classes[TEST] and not classes[TRAIN] & classes[TEST]
+    return _as_mini_imagenet(paths, layout) if few_shot else _without_unlabelled_tests(layout)
 
 
-def _by_parts(folder: Path, paths: list[str], tops: set[str]) -> Layout:
+def _part(path: str) -> str:
+    top, slash, _ = path.partition("/")
+    return PARTS.get(top.casefold(), TRAIN) if slash else TRAIN
+
+
+def _is_unlabelled(folder: str) -> bool:
+    return folder.casefold() in UNLABELLED_FOLDERS
+
+
+def _by_parts(paths: list[str]) -> Layout:
     labels: list[str | None] = []
     for path in paths:
         top, *inside = path.split("/")
-        named = top in PARTS and len(inside) > 1 and inside[0] not in UNLABELLED_FOLDERS
+        named = not _is_unlabelled(top) and len(inside) > 1 and not _is_unlabelled(inside[0])
         labels.append(inside[0] if named else None)
-    parts = [PARTS.get(path.split("/")[0], TRAIN) for path in paths]
-    layout = Layout(f"{', '.join(f'{top}/' for top in sorted(tops))} with a folder per class", labels, parts)
+    tops = sorted({f"{path.split('/')[0]}/" for path in paths if "/" in path})
+    layout = Layout(f"{', '.join(tops)} with a folder per class", labels, [_part(path) for path in paths])
     return _without_unlabelled_tests(layout)
 
 
-def _by_class(folder: Path, paths: list[str]) -> Layout:
+def _by_class(paths: list[str]) -> Layout:
     tops = [path.split("/")[0] if "/" in path else None for path in paths]
-    labels = [None if top in UNLABELLED_FOLDERS else top for top in tops]
-    unlabelled = sorted({f"{top}/" for top in tops if top in UNLABELLED_FOLDERS})
-    loose = tops.count(None)
-    beside = " and ".join([*unlabelled, *(["files in no folder, which are unlabelled"] if loose else [])])
+    labels = [None if top is None or _is_unlabelled(top) else top for top in tops]
+    unlabelled = sorted({f"{top}/" for top in tops if top is not None and _is_unlabelled(top)})
+    beside = " and ".join([*unlabelled, *(["files in no folder, which are unlabelled"] if None in tops else [])])
     layout = Layout(f"a folder per class{f' beside {beside}' if beside else ''}", labels, [TRAIN] * len(paths))
     counts = Counter(label for label in labels if label is not None)
     mini = len(counts) == MINI_CLASSES and all(map(WORDNET_ID.fullmatch, counts))
@@ -137,20 +150,27 @@ def _as_mini_imagenet(paths: Sequence[str], layout: Layout) -> Layout:
     return replace(layout, words=words, parts=parts, size=MINI_SIZE)
 
 
-def _labels_of(table: Path, folder: Path, paths: list[str], settings: DataSettings) -> Mapping[int, str]:
+def _listed(
+    table: Path, folder: Path, paths: list[str], settings: DataSettings
+) -> tuple[dict[int, str | None], list[str]]:
+    """What a table says of the files it names, and its rows whose file is not there."""
     rows = read_table(table, path_column=settings.path_column, label_column=settings.label_column)
-    labels, missing = match(rows, paths, table=table, folder=folder)
-    if missing and not settings.skip_unreadable:
-        raise UserError(_missing(table, folder, missing))
-    return labels
+    listed, missing = match(rows, paths, table=table, folder=folder)
+    return listed, [f"{table}, line {row.line}: {row.path}" for row in missing]
 
 
-def _missing(table: Path, folder: Path, missing: Sequence[LabelRow]) -> str:
-    more = f" (and {len(missing) - 1:,} more rows)" if len(missing) > 1 else ""
-    return (
-        f"{table}, line {missing[0].line}: there is no image {missing[0].path} in {folder}{more}; "
-        "correct the table, or leave such rows out with --skip-unreadable"
-    )
+def _with_notes_on_classes(layout: Layout) -> Layout:
+    """Names that look like a slip."""
+    names = {label for label in layout.labels if label is not None}
+    notes = list(layout.notes)
+    if odd := sorted(name for name in names if name.casefold() in PARTS):
+        notes.append(f"taken as classes, not as parts, because there are other folders too: {', '.join(odd)}")
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        alike.setdefault(str(int(name)) if NUMBER.fullmatch(name) else name.casefold(), []).append(name)
+    twins = [", ".join(several) for several in alike.values() if len(several) > 1]
+    notes += [f"different classes, though they look alike: {several}" for several in twins]
+    return replace(layout, notes=notes)
 
 
 def _without_unlabelled_tests(layout: Layout) -> Layout:

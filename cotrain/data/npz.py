@@ -17,7 +17,7 @@ def load_npz(path: Path) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, Any] = {key: file[key] for key in file.files}
-    except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError, zlib.error) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, BadZipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]
     if missing:
@@ -44,7 +44,10 @@ def load_npz(path: Path) -> Dataset:
 
 
 def _names(path: Path, values: Any) -> tuple[str, ...]:
-    names = tuple(value.decode() if isinstance(value, bytes) else str(value) for value in np.ravel(values).tolist())
+    names = tuple(
+        value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+        for value in np.ravel(values).tolist()
+    )
     if len(set(names)) < len(names) or len(names) < 2:
         raise UserError(
             f"{path}: `classes` must be two or more different names, not {', '.join(names[:5]) or 'nothing'}"

@@ -1,14 +1,17 @@
 """Which rows are labelled, unlabelled, valid and test: drawn once from a seed, named, hashed, kept in the run."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cotrain.data.dataset import UNLABELLED, Dataset
+from cotrain.data.dataset import UNLABELLED, Dataset, check_known
 from cotrain.data.settings import DataSettings
 from cotrain.types import Settings, UserError
+
+WAYS = "label by a folder per class beside unlabelled/, or by a table of path and label: labels.csv or --labels FILE"
 
 
 class Split(Settings):
@@ -39,6 +42,19 @@ class Split(Settings):
                 f"(fingerprint {dataset.fingerprint}, not {self.fingerprint})"
             )
 
+    def check_usable(self, dataset: Dataset) -> None:
+        """Refuse rows that cannot be what they are said to be: a file may have been edited."""
+        rows = np.array([*self.labelled, *self.unlabelled, *self.valid, *self.test], np.int64)
+        if not self.labelled or not self.unlabelled:
+            raise UserError(f"split {self.name} has no labelled or no unlabelled images")
+        if rows.min() < 0 or rows.max() >= len(dataset.images):
+            raise UserError(f"split {self.name} has rows that {dataset.name} has not (0 to {len(dataset.images) - 1})")
+        named = np.array([*self.labelled, *self.valid, *self.test], np.int64)
+        for row in named[dataset.labels.numpy()[named] == UNLABELLED][:1]:
+            raise UserError(f"split {self.name} uses the label of row {row}, which has none")
+        if shared := {*self.valid, *self.test} & {*self.labelled, *self.unlabelled}:
+            raise UserError(f"split {self.name} both trains and tests on row {min(shared)}")
+
 
 def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     """Keep the labels of `settings.labels` training images, of all that have one if None; the rest become unlabelled.
@@ -46,7 +62,9 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     As in the paper's protocol the unlabelled images include the labelled ones, unless `include_labelled` is false.
     Where no test or valid images are given, a share of the labelled ones is set aside, and never trained on.
     """
-    known = dataset.train[dataset.labels.numpy()[dataset.train] != UNLABELLED]
+    train_labels = dataset.labels.numpy()[dataset.train]
+    check_known(dataset.name if not dataset.paths else f"{dataset.name} ({WAYS})", train_labels, dataset.classes)
+    known = dataset.train[train_labels != UNLABELLED]
     test, known = _set_aside(dataset, dataset.test, known, settings.test_share, (seed, 1))
     valid, known = _set_aside(dataset, dataset.valid, known, settings.valid_share, (seed, 2))
     labelled = known if settings.labels is None else _draw(dataset, known, settings, seed)
@@ -59,7 +77,10 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     absent = np.setdiff1d(np.arange(len(dataset.classes)), dataset.labels.numpy()[labelled])
     if len(absent):
         missing = ", ".join(dataset.classes[index] for index in absent[:5])
-        raise UserError(f"{dataset.name}: no labelled image of class {missing}; label at least one of every class")
+        raise UserError(
+            f"{dataset.name}: no labelled training image of class {missing}, which the labels of other parts have; "
+            "label at least one of every class, or take the class out"
+        )
     return Split(
         name=f"{dataset.name}-{len(labelled)}-{settings.balance}-seed{seed}",
         source=dataset.source,
@@ -72,12 +93,18 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
 
 
 def read_split(path: Path) -> Split:
+    """A split from a file of its own, which holds its hash too."""
     try:
-        return Split.model_validate_json(path.read_bytes())
+        content = json.loads(path.read_bytes())
+        recorded = content.pop("hash")
+        split = Split.model_validate(content)
     except OSError as error:
         raise UserError(f"cannot read the split {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is not a split: {str(error).splitlines()[0]}") from error
+    if split.hash != recorded:
+        raise UserError(f"{path} was changed after it was drawn: its hash is {split.hash}, not {recorded}")
+    return split
 
 
 def _set_aside(

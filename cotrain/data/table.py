@@ -7,7 +7,7 @@ import os
 import posixpath
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
 DELIMITERS = (",", ";", "\t", "|")
-UNLABELLED = ("", "nan", "NaN")  # an empty cell, and what pandas writes for it; NA and None may be classes
+NO_LABEL = {"", "nan", "NaN", "unlabelled", "unlabeled"}  # nan is pandas' empty cell; NA and None may be classes
 
 # The first that is there is taken.
 PATH_NAMES = (
@@ -65,11 +65,17 @@ def read_table(file: Path, *, path_column: str | None = None, label_column: str 
             )
         if not cells[path_at].strip():
             raise UserError(f"{where} names no image file; fill in its path or remove the line")
-        label = cells[label_at].strip()
-        rows.append(LabelRow(line, cells[path_at], None if label in UNLABELLED else label))
+        label = _nfc(cells[label_at].strip())
+        rows.append(LabelRow(line, cells[path_at], None if label in NO_LABEL else label))
     if not rows:
         raise UserError(f"{file} has no rows below its header; add a line for every labelled image")
-    return rows
+    return _without_minus_one(rows)
+
+
+def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
+    """Where classes are numbers, -1 is no class, as in scikit-learn."""
+    numbers = all(row.label.isdigit() or row.label == "-1" for row in rows if row.label is not None)
+    return [replace(row, label=None) if numbers and row.label == "-1" else row for row in rows]
 
 
 def _text(file: Path) -> str:
@@ -178,24 +184,28 @@ def _is_image(cell: str) -> bool:
 
 def match(
     rows: Sequence[LabelRow], files: Sequence[str], *, table: Path, folder: Path
-) -> tuple[dict[int, str], list[LabelRow]]:
-    """The labels of `files`, which are relative to `folder`, by index; and the rows whose file is not among them."""
+) -> tuple[dict[int, str | None], list[LabelRow]]:
+    """The label, if any, of every file that is named, by its index in `files`; and the rows whose file is not there.
+
+    `files` are relative to `folder`.
+    """
     find = _Finder(files, table, folder)
-    labels: dict[int, str] = {}
-    lines: dict[int, int] = {}
+    named: dict[int, LabelRow] = {}
     missing = []
     for row in rows:
         index = find(row)
         if index is None:
             missing.append(row)
-        elif row.label is not None:
-            label, line = labels.setdefault(index, row.label), lines.setdefault(index, row.line)
-            if label != row.label:
-                raise UserError(
-                    f"{table}, lines {line} and {row.line}: {files[index]} is labelled {_short(label)} and "
-                    f"{_short(row.label)}; keep the right one"
-                )
-    return labels, missing
+            continue
+        before = named.get(index)
+        if before is not None and row.label not in (None, before.label) and before.label is not None:
+            raise UserError(
+                f"{table}, lines {before.line} and {row.line}: {files[index]} is labelled {_short(before.label)} and "
+                f"{_short(str(row.label))}; keep the right one"
+            )
+        if before is None or before.label is None:
+            named[index] = row
+    return {index: row.label for index, row in named.items()}, missing
 
 
 class _Finder:

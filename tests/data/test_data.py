@@ -191,7 +191,7 @@ def test_labels_that_are_there_are_used_when_no_number_is_given() -> None:
         ([0, 1, 2, 0], 2, "equal", "data.labels=2 is fewer than the 3 classes"),
         ([0, 1, 2, 0], 9, "equal", "has only 4 labelled training images"),
         ([0, 0, 0, 0, 1], 4, "equal", "2 labels of class 1 are wanted but it has only 1"),
-        ([0, 0, 2, -1], None, "equal", "no labelled image of class 1"),
+        ([0, 0, 2, -1], None, "equal", "no labelled training image of class 1"),
     ],
 )
 def test_splits_that_cannot_be_drawn_are_refused(labels, wanted, balance, message) -> None:

@@ -1,5 +1,6 @@
 """Image files of every kind people have, as the network gets them."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cotrain import UserError
-from cotrain.data.decode import Unreadable, read_image
+from cotrain.data.decode import Unreadable, peek, read_image
 from cotrain.data.files import find_images
 
 RAMP = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
@@ -75,6 +76,42 @@ def test_truncated_32_bit_and_absent_files_are_unreadable(tmp_path: Path) -> Non
     for name in ("a.jpg", "float.tiff", "absent.png"):
         with pytest.raises(Unreadable):
             read_image(tmp_path / name, 8, 8, 3)
+
+
+@pytest.mark.parametrize(
+    "kind_and_value", ["0300 01000000 0900", "0200 02000000 3600", "0200 02000000 7800", "0300 ff", ""]
+)
+def test_a_camera_that_notes_nonsense_does_not_spoil_the_picture(tmp_path: Path, kind_and_value: str) -> None:
+    """An orientation of 9, of the letter 6, of the letter x, and a note that breaks off."""
+    entry = bytes.fromhex("1201" + kind_and_value)
+    exif = b"Exif\0\0II*\0" + bytes.fromhex("08000000 0100") + entry + bytes(6 if len(entry) == 10 else 0)
+    Image.fromarray(RAMP).save(tmp_path / "a.jpg", exif=exif)
+    shown = read_image(tmp_path / "a.jpg", 32, 32, 1)[..., 0]
+    np.testing.assert_array_equal(shown, decoded_plainly(tmp_path / "a.jpg"))
+    assert peek(tmp_path / "a.jpg") == (32, 32, "L")
+
+
+def decoded_plainly(path: Path) -> np.ndarray:
+    with Image.open(path) as file:
+        return np.asarray(file)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "tiff", "gif"])
+def test_damage_is_survived(tmp_path: Path, suffix: str) -> None:
+    """Any change of a few bytes leaves a picture or an unreadable file, and nothing else."""
+    rng = np.random.default_rng(0)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(RAMP).convert("RGB").save(tmp_path / f"whole.{suffix}", exif=exif)
+    whole = (tmp_path / f"whole.{suffix}").read_bytes()
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, min(len(whole), 300), 4):
+            damaged[place] = rng.integers(256)
+        (tmp_path / "a.bin").write_bytes(damaged[: rng.integers(10, len(whole) + 1)])
+        for read in (lambda path: read_image(path, 8, 8, 3), peek):
+            with suppress(Unreadable):
+                read(tmp_path / "a.bin")
 
 
 def test_image_bombs_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
