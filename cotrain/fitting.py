@@ -135,7 +135,7 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
         yield f"unreadable and left out: {path} ({why}){more}"
     if not split.test:
-        yield "there are no test images: the error of the result will be unknown"
+        yield "there are no test images, given or set aside: the error of the result will be unknown"
     elif not len(dataset.test):
         yield (
             f"no test images were given: {len(split.test):,} of the labelled ones are set aside to test on "

@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-from cotrain import Config, Dataset, UserError, cli, fit
+from cotrain import Config, Dataset, UserError, cli, fit, open_data, recipe_named
+from cotrain.augment import draw_strong, draw_weak
+from cotrain.augment.views import pixels
 from cotrain.data import draw_split, fetch
 
 QUICK = ["--steps", "6", "--optim.labelled", "8", "--optim.unlabelled", "16", "--method.heads", "3", "--no-baseline"]
@@ -200,6 +202,10 @@ def test_names_that_are_no_text_are_shown_as_they_are(tmp_path: Path) -> None:
     assert b"caf\xe9" in done.stdout
 
 
+def tile_at(sheet: np.ndarray, x: int, y: int) -> np.ndarray:
+    return sheet[y : y + 96 : 12, x : x + 96 : 12, 0]
+
+
 def test_a_sheet_shows_every_class_with_its_views(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said, _ = cotrain(capsys, "data", "show", photos, "--each", "3", "--out", "sheet.png")
     assert code == 0 and said.endswith("-> sheet.png\n")
@@ -209,7 +215,17 @@ def test_a_sheet_shows_every_class_with_its_views(photos: Path, capsys: pytest.C
     original = sheet[16 + 44 : 16 + 44 + tile, left : left + tile, 0].reshape(8, 12, 8, 12)
     assert (original == original[:, :1, :, :1]).all(), "an original is enlarged by a whole factor"
     files = [np.asarray(Image.open(path)) for path in photos.glob("*.png")]
-    assert any(np.array_equal(original[:, 0, :, 0], pixels) for pixels in files)
+    assert any(np.array_equal(original[:, 0, :, 0], file) for file in files)
+    shown = [tile_at(sheet, left + offset, 16 + 44) for offset in (0, 100 + 16, 200 + 16, 300 + 32, 400 + 32, 500 + 32)]
+    dataset, policy = open_data(photos), recipe_named("small32").augment
+    rng = np.random.default_rng(0)
+    first = next(row for row in range(100) if np.array_equal(dataset.images[row, ..., 0], shown[0]))
+    groups = [dataset.train[dataset.labels[dataset.train].numpy() == label] for label in (0, 1, -1)]
+    rows = np.concatenate([np.sort(rng.permutation(group)[:3]) for group in groups])
+    assert rows[0] == first
+    for views, tiles, draw in ((2, shown[1:3], draw_weak), (3, shown[3:], draw_strong)):
+        expected = pixels(dataset.images, np.repeat(rows, views), draw(policy, views * 9, 8, 8, rng), policy)
+        assert all(np.array_equal(tile, view[..., 0]) for tile, view in zip(tiles, expected[:views], strict=True))
     assert sheet.shape[0] == 16 + 44 + 9 * (tile + gap) + 3 * 16, "two classes and the unlabelled, three images each"
     assert "exists already" in cotrain(capsys, "data", "show", photos, "--out", "sheet.png")[2]
 
