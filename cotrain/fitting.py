@@ -28,7 +28,7 @@ from cotrain.predict import Model, load
 from cotrain.progress import say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import check_trainable, pick_device, train
+from cotrain.train import State, check_trainable, pick_device, train
 from cotrain.types import UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -89,27 +89,30 @@ def fit(
         labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
-        result = {
-            **evaluate(run, dataset),
-            "labelled_only_error": labelled_only,
-            "steps": state.step,
-            "seconds": round(state.seconds, 1),
-            "seed": run.config.run.seed,
-            "labels": len(run.split.labelled),
-            "unlabelled": len(run.split.unlabelled),
-            "classes": len(dataset.classes),
-            "method": method.name,
-            "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
-            "split": run.split.hash,
-            "split_name": run.split.name,
-            "data": dataset.source or dataset.name,
-            "leaks": len(leaks(dataset, run.split)),
-            "device": str(device),
-            "versions": versions(),
-            "command": run.command,
-        }
+        result = {**evaluate(run, dataset), "labelled_only_error": labelled_only, **_facts(run, dataset, state, device)}
         run.finish(result)
     return Fitted(run.folder, result)
+
+
+def _facts(run: Run, dataset: Dataset, state: State, device: torch.device) -> dict[str, Any]:
+    """What a result is worth little without."""
+    return {
+        "steps": state.step,
+        "seconds": round(state.seconds, 1),
+        "seed": run.config.run.seed,
+        "labels": len(run.split.labelled),
+        "unlabelled": len(run.split.unlabelled),
+        "classes": len(dataset.classes),
+        "method": run.config.method.name,
+        "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
+        "split": run.split.hash,
+        "split_name": run.split.name,
+        "data": dataset.source or dataset.name,
+        "leaks": len(leaks(dataset, run.split)),
+        "device": str(device),
+        "versions": versions(),
+        "command": run.command,
+    }
 
 
 def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
@@ -117,7 +120,8 @@ def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
     height, width, _ = dataset.shape
     if dataset.paths:
         where = "in memory" if isinstance(dataset.images, Tensor) else "read from disk as they are used"
-        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {height}x{width}, {where}"
+        size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {where}"
     yield from warnings_about(dataset, split)
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"

@@ -98,7 +98,7 @@ def test_check_takes_arrays_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_is_trained_on_evaluated_and_predicted(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said, error = cotrain(capsys, "fit", photos, *QUICK, "--out", "run")
     assert (code, error) == (0, "")
-    assert said.startswith("photos: a folder with labels in labels.csv; 2 classes; images as 8x8, in memory\n")
+    assert said.startswith("photos: a folder with labels in labels.csv; 2 classes; images as 8x8 (--size), in memory\n")
     assert "20 labelled, 80 unlabelled and 20 test images" in said
     result = json.loads(Path("run/result.json").read_text())
     assert result["leaks"] == 0
@@ -114,7 +114,7 @@ def test_a_folder_is_trained_on_evaluated_and_predicted(photos: Path, capsys: py
 def test_images_on_disk_train_the_same_network(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cotrain(capsys, "fit", photos, *QUICK, "--out", "memory")[0] == 0
     _, said, _ = cotrain(capsys, "fit", photos, *QUICK, "--out", "disk", "--memory", "0")
-    assert "images as 8x8, read from disk as they are used" in said
+    assert "images as 8x8 (--size), read from disk as they are used" in said
     ours, theirs = load_file("disk/model.safetensors"), load_file("memory/model.safetensors")
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
     assert cotrain(capsys, "evaluate", "disk", "--memory", "0")[0] == 0
