@@ -62,6 +62,20 @@ def test_every_ablation_of_the_paper_trains(changes: dict, toy: Dataset, tiny: C
     assert len(fitted.result["head_errors"]) == changes.get("method.heads", 3)
 
 
+def test_lambda_rises_to_its_value(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    rising = tiny.changed({"method.unsupervised_weight": 2, "method.unsupervised_ramp": 0.8}).method
+    assert [rising.weight(progress) for progress in (0, 0.4, 0.8, 1)] == [0, 1, 2, 2]
+    assert [tiny.method.weight(progress) for progress in (0, 1)] == [1, 1]
+    one_step = tiny.changed({"optim.steps": 1})
+    variants = {"rising": {"method.unsupervised_ramp": 1}, "none": {"method.unsupervised_weight": 0}, "full": {}}
+    nets = {
+        name: train(run_of(one_step.changed(changes), toy, tmp_path / name), toy, CPU, QUIET, "").net.state_dict()
+        for name, changes in variants.items()
+    }
+    assert all(map(torch.equal, nets["rising"].values(), nets["none"].values())), "the first step has no lambda yet"
+    assert not all(map(torch.equal, nets["rising"].values(), nets["full"].values()))
+
+
 def test_without_average_the_evaluated_weights_are_the_trained_ones(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     run = run_of(tiny.changed({"optim.ema": 0, "optim.ema_warmup": False}), toy, tmp_path / "run")
     state = train(run, toy, CPU, QUIET, "")
