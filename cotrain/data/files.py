@@ -17,6 +17,7 @@ from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
+HIDDEN = (".", "__MACOSX")
 FILES_A_TASK = 64
 WORTH_WORKERS = 256  # below that many files, starting workers takes longer than decoding
 
@@ -47,7 +48,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Found]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith((".", "__MACOSX")):
+            if entry.name.startswith(HIDDEN):
                 continue
             try:
                 status = entry.stat()

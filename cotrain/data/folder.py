@@ -12,7 +12,7 @@ from rich.console import Console
 from cotrain.data.cache import decoded
 from cotrain.data.dataset import UNLABELLED, Dataset
 from cotrain.data.decode import SUFFIXES
-from cotrain.data.files import Found, walk
+from cotrain.data.files import HIDDEN, Found, walk
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
 from cotrain.data.settings import DataSettings
 from cotrain.progress import counted
@@ -52,7 +52,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         sizes=_sizes(stored.facts["headers"]),
         unreadable=unreadable,
         missing=tuple(layout.missing),
-        notes=(*layout.notes, *_ignored(files)),
+        notes=(*layout.notes, *_ignored(files), *_empty(folder, images)),
     )
 
 
@@ -75,6 +75,17 @@ def check_complete(dataset: Dataset) -> None:
 def _sizes(headers: Sequence[object]) -> Counter[tuple[int, int, str]]:
     """How many files have which height, width and mode."""
     return Counter(tuple(header) for header in headers if isinstance(header, list))
+
+
+def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
+    """Folders that may be meant as classes and have no image."""
+    used = {os.path.dirname(image.path).split("/")[0] for image in images}
+    empty = sorted(
+        entry.name
+        for entry in os.scandir(folder)
+        if entry.is_dir() and entry.name not in used and not entry.name.startswith(HIDDEN)
+    )
+    return [f"folders without an image: {', '.join(empty)}"] if empty else []
 
 
 def _ignored(files: Sequence[Found]) -> list[str]:

@@ -38,10 +38,10 @@ def understand(folder: Path, images: Sequence[Found], settings: DataSettings) ->
     table = _table(folder, settings)
     if table is not None:
         layout = _by_table(folder, paths, table, settings)
-    elif settings.path_column or settings.label_column:
-        raise UserError(f"data.path_column and data.label_column are for a table, and {folder} has no {TABLE}")
     elif (folder / "train.csv").exists() and (folder / "test.csv").exists():
         layout = _by_lists(folder, paths, settings)
+    elif settings.path_column or settings.label_column:
+        raise UserError(f"data.path_column and data.label_column are for a table, and {folder} has no {TABLE}")
     elif _are_parts({path.split("/")[0] for path in paths if "/" in path}):
         layout = _by_parts(paths)
     else:

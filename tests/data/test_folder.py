@@ -129,6 +129,13 @@ def test_classes_that_look_like_a_slip_are_noted(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_class_is_noted(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    (folder / "owl").mkdir()
+    (folder / ".git").mkdir()
+    assert open_data(folder).notes == ("folders without an image: owl",)
+
+
 def test_images_that_a_list_puts_aside_are_not_trained_on(tmp_path: Path) -> None:
     folder = flat(tmp_path / "photos", 7)
     (folder / "train.csv").write_text("path,label\n0.png,a\n1.png,b\n")
