@@ -61,6 +61,19 @@ def test_images_are_resized_as_pillow_does(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "ramp.png", 5, 9, 1)[..., 0], np.asarray(expected))
 
 
+def test_large_jpegs_are_decoded_at_a_smaller_scale(tmp_path: Path) -> None:
+    coarse = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    coarse.resize((1200, 800), Image.Resampling.BICUBIC).save(tmp_path / "large.jpg", quality=95)
+    shown = read_image(tmp_path / "large.jpg", 64, 64, 3)
+    with Image.open(tmp_path / "large.jpg") as file:
+        file.draft(None, (128, 128))
+        assert file.size == (300, 200), "a quarter, the smallest scale of at least twice the size"
+        np.testing.assert_array_equal(shown, np.asarray(file.resize((64, 64), Image.Resampling.BICUBIC)))
+    with Image.open(tmp_path / "large.jpg") as file:
+        whole = np.asarray(file.resize((64, 64), Image.Resampling.BICUBIC)).astype(int)
+    assert np.abs(shown - whole).mean() < 1
+
+
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM"])
 def test_what_is_no_image_is_unreadable(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.png").write_bytes(content)
