@@ -31,7 +31,7 @@ def main() -> None:
         table.writerow(["path", "label"])
         for row in [*split.unlabelled, *split.test]:
             path = f"test/{row:05}.png" if row in tested else f"{row:05}.png"
-            Image.fromarray(dataset.images[row].numpy()).save(arguments.folder / path)
+            Image.fromarray(dataset.images[row].squeeze(-1).numpy()).save(arguments.folder / path)
             if row in labelled:
                 table.writerow([path, dataset.classes[int(dataset.labels[row])]])
 

@@ -48,7 +48,11 @@ def decoding(folder: Path, place: Path) -> list[dict[str, Any]]:
 
 def waiting(folder: Path) -> list[dict[str, Any]]:
     return [
-        {"what": f"wait for data, {where}", "": f"{100 * share:.2f} % of {seconds:.0f} s", "target": "below 5 %"}
+        {
+            "what": f"wait for data, {where}",
+            "measured": f"{100 * share:.2f} % of {seconds:.0f} s",
+            "target": "below 5 %",
+        }
         for where, memory in (("images in memory", 100.0), ("images on disk", 0.0))
         for share, seconds in [_waited(open_data(folder, memory=memory))]
     ]
@@ -117,7 +121,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _row(what: str, slower: list[float], faster: list[float], target: str) -> dict[str, Any]:
     ratios = [f(slower) / f(faster) for f in (min, statistics.median)]
-    return {"what": what, "": f"{ratios[0]:.2f}x (minima), {ratios[1]:.2f}x (medians)", "target": f"{target}x"}
+    return {"what": what, "measured": f"{ratios[0]:.2f}x (minima), {ratios[1]:.2f}x (medians)", "target": f"{target}x"}
 
 
 @contextmanager
