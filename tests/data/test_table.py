@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotrain import UserError
-from cotrain.data.table import LabelRow, match, read_table
+from cotrain.data.table import NO_LABEL, LabelRow, match, read_table
 
 ROWS = [LabelRow(2, "a.jpg", "cat"), LabelRow(3, "b.jpg", "dog")]
 TEXT = "path,label\na.jpg,cat\nb.jpg,dog\n"
@@ -54,7 +54,9 @@ CELL = st.text(
 
 
 @given(
-    rows=st.lists(st.tuples(CELL, CELL.filter(lambda cell: cell.strip().lower() != "nan") | st.just("")), min_size=1),
+    rows=st.lists(
+        st.tuples(CELL, CELL.filter(lambda cell: cell.strip() not in {*NO_LABEL, "-1"}) | st.just("")), min_size=1
+    ),
     delimiter=st.sampled_from(",;\t|"),
     quote_all=st.booleans(),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
@@ -73,7 +75,7 @@ def test_what_is_written_is_read_back(
     for path, label in rows:
         line = text.getvalue().count("\n") + 1
         writer.writerow([path, label])
-        expected.append(LabelRow(line, path, label.strip() or None))
+        expected.append(LabelRow(line, path, unicodedata.normalize("NFC", label.strip()) or None))
     file = tmp_path_factory.getbasetemp() / "written.csv"
     assert read(file, text.getvalue().encode(encoding)) == expected
 
@@ -309,3 +311,10 @@ def test_large_tables_are_quick(tmp_path: Path) -> None:
     labels, missing = match(rows, files, table=tmp_path / "t.csv", folder=tmp_path)
     assert time.process_time() - start < 4
     assert list(labels) == list(range(10_000)) and missing == rows[10_000:]
+
+
+def test_words_for_no_label(tmp_path: Path) -> None:
+    rows = read(tmp_path / "t.csv", b"path,label\na.png,unlabelled\nb.png,0\nc.png,-1\nd.png,12\n")
+    assert [row.label for row in rows] == [None, "0", None, "12"]
+    rows = read(tmp_path / "t.csv", b"path,label\na.png,-1\nb.png,cat\n")
+    assert [row.label for row in rows] == ["-1", "cat"], "-1 is no class only among numbers"
