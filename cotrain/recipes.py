@@ -60,7 +60,7 @@ def small32() -> Config:
 
     About 6 minutes on 2 CPU cores for 32x32 colour images, labelled-only included. With 1,000 labels of 10,000 CIFAR-10
     images 46.9 +- 0.9 % test error, against 46.8 +- 1.5 for labelled-only (3 seeds, 2,000 test images;
-    docs/results/data.md): photographs need longer, simple images gain at once.
+    docs/results/data.md): too short for photographs; simple images gain at once.
     """
     return Config(
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
