@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, contradictions, duplicates, leaks
+from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
 from cotrain.data.dataset import UNLABELLED
 from cotrain.fitting import warnings_about
 
@@ -20,7 +19,6 @@ def overview(dataset: Dataset) -> Table:
     height, width, channels = dataset.shape
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
     size = int(np.prod(dataset.images.shape, dtype=np.int64)) / 1e6
-    where = "in memory" if isinstance(dataset.images, Tensor) else "read from disk as they are used"
     table = _table(Text(dataset.name))
     table.add_row("found", Text(dataset.layout))
     table.add_row("images", f"{rows:,}")
@@ -31,7 +29,7 @@ def overview(dataset: Dataset) -> Table:
             modes[mode] += count
         table.add_row("modes", ", ".join(f"{mode} {count:,}" for mode, count in modes.most_common()))
     table.add_row("used as", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
-    table.add_row("takes", f"{size:,.0f} MB, {where}")
+    table.add_row("takes", f"{size:,.0f} MB, {dataset.kept}")
     return table
 
 
@@ -76,8 +74,8 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
         yield "rows of the table without a file", len(dataset.missing), list(dataset.missing)
     if groups := duplicates(dataset):
         yield "same image twice or more", len(groups), [_together(dataset, group) for group in groups]
-    if groups := contradictions(dataset):
-        yield "same image, different labels", len(groups), [_together(dataset, group, labels=True) for group in groups]
+    if at_odds := [_together(dataset, group, labels=True) for group in groups if contradicts(dataset, group)]:
+        yield "same image, different labels", len(at_odds), at_odds
     if split is not None and len(leaked := leaks(dataset, split)):
         yield "test image also trained on", len(leaked), [_name(dataset, row) for row in leaked]
     labels = dataset.labels.numpy()

@@ -50,9 +50,7 @@ def check_command(data: str, *, options: Options | None = None) -> None:
         A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
     """
     options = options or Options()
-    lenient = options.data_settings.model_copy(update={"skip_unreadable": True})
-    dataset = open_data(data, lenient, memory=options.memory, console=console)
-    config = configured(dataset, options.config, options.preset, options.settings)
+    dataset, config = _opened(data, options, skip_unreadable=True)
     split, refusal = _try_split(dataset, config)
     console.print(check.overview(dataset))
     console.print(check.classes(dataset, split))
@@ -66,6 +64,13 @@ def check_command(data: str, *, options: Options | None = None) -> None:
     if split is None or refusal is not None:
         raise UserError(f"fit would refuse: {refusal}")
     console.print(check.plan(dataset, split, config))
+
+
+def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:
+    """The data, and what `fit` would be configured with."""
+    settings = options.data_settings.model_copy(update=changes)
+    dataset = open_data(data, settings, memory=options.memory, console=console)
+    return dataset, configured(dataset, options.config, options.preset, options.settings)
 
 
 def _try_split(dataset: Dataset, config: Config) -> tuple[Split | None, UserError | None]:
@@ -97,11 +102,9 @@ def show_command(
     classes
         Draw at most so many classes.
     """
-    options = options or Options()
     if out.exists():
         raise UserError(f"{out} exists already; choose another --out")
-    dataset = open_data(data, options.data_settings, memory=options.memory, console=console)
-    config = configured(dataset, options.config, options.preset, options.settings)
+    dataset, config = _opened(data, options or Options())
     views = config.method.views
     sheet = draw_sheet(
         dataset, config.augment, strong=max(views.strong, 1), each=each, classes=classes, seed=config.run.seed
@@ -121,11 +124,9 @@ def split_command(data: str, *, out: Path, options: Options | None = None) -> No
     out
         A new JSON file.
     """
-    options = options or Options()
     if out.exists():
         raise UserError(f"{out} exists already, and a split is never overwritten; choose another --out")
-    dataset = open_data(data, options.data_settings, memory=options.memory, console=console)
-    config = configured(dataset, options.config, options.preset, options.settings)
+    dataset, config = _opened(data, options or Options())
     split = draw_split(dataset, config.data, config.run.seed)
     for line in warnings_about(dataset, split):
         say(console, line)

@@ -15,7 +15,6 @@ import numpy as np
 import PIL
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
@@ -119,9 +118,8 @@ def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
     config, split = run.config, run.split
     height, width, _ = dataset.shape
     if dataset.paths:
-        where = "in memory" if isinstance(dataset.images, Tensor) else "read from disk as they are used"
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
-        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {where}"
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
     yield from warnings_about(dataset, split)
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"

@@ -13,7 +13,7 @@ from torch import Tensor
 from cotrain.data.cifar import is_cifar, load_cifar
 from cotrain.data.dataset import Dataset, Images, from_arrays
 from cotrain.data.digits import load_digits
-from cotrain.data.duplicates import contradictions, duplicates, leaks
+from cotrain.data.duplicates import contradicts, duplicates, leaks
 from cotrain.data.fetch import NAMES, placed
 from cotrain.data.folder import check_complete, load_folder
 from cotrain.data.npz import load_npz
@@ -30,7 +30,7 @@ __all__ = [
     "Source",
     "Split",
     "check_complete",
-    "contradictions",
+    "contradicts",
     "draw_split",
     "duplicates",
     "from_arrays",

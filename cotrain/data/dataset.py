@@ -45,6 +45,11 @@ class Dataset:
         height, width, channels = self.images.shape[1:]
         return height, width, channels
 
+    @property
+    def kept(self) -> str:
+        """Where the images are, in words."""
+        return "in memory" if isinstance(self.images, Tensor) else "read from disk as they are used"
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of every pixel, label and part: two data sets with the same one are the same."""

@@ -15,10 +15,9 @@ def duplicates(dataset: Dataset) -> list[NDArray[np.int64]]:
     return [group for group in np.split(order, starts + 1) if len(group) > 1]
 
 
-def contradictions(dataset: Dataset) -> list[NDArray[np.int64]]:
-    """Groups of rows with the same pixels and different labels."""
-    labels = dataset.labels.numpy()
-    return [group for group in duplicates(dataset) if len(np.setdiff1d(labels[group], [UNLABELLED])) > 1]
+def contradicts(dataset: Dataset, group: NDArray[np.int64]) -> bool:
+    """Whether rows with the same pixels have different labels."""
+    return len(np.setdiff1d(dataset.labels.numpy()[group], [UNLABELLED])) > 1
 
 
 def leaks(dataset: Dataset, split: Split) -> NDArray[np.int64]:

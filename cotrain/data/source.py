@@ -1,6 +1,5 @@
 """Batches: rows and views are a function of (seed, step), so resuming needs no loader state."""
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,7 +37,6 @@ class Source:
         self.labelled, self.unlabelled = labelled, unlabelled
         self.seed, self.device = seed, device
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
-        self.waited = 0.0  # seconds that the consumer of `batches` had to wait
 
     def batch(self, step: int) -> Batch:
         rng = np.random.default_rng((self.seed, step))
@@ -71,9 +69,7 @@ class Source:
         with ThreadPoolExecutor(1) as maker:
             coming = maker.submit(self.batch, first)
             for step in range(first, end):
-                asked = time.monotonic()
                 batch = coming.result()
-                self.waited += time.monotonic() - asked
                 if step + 1 < end:
                     coming = maker.submit(self.batch, step + 1)
                 yield batch

@@ -150,8 +150,8 @@ def _shares(total: int, weights: NDArray[np.float64], rng: np.random.Generator) 
     """Whole numbers adding up to `total`, in proportion to the weights, at least one each; remainders at random."""
     exact = total * weights / weights.sum()
     shares = np.maximum(np.floor(exact), 1).astype(np.int64)
-    while (excess := shares.sum() - total) > 0:
-        shares[np.argmax(shares)] -= min(excess, 1)
+    while shares.sum() > total:
+        shares[np.argmax(shares)] -= 1
     order = np.lexsort((rng.random(len(weights)), -(exact - shares)))
     shares[order[: total - shares.sum()]] += 1
     return shares
