@@ -1,0 +1,196 @@
+"""The decoded copy of a folder: made once, by several workers, and again where something changed."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from cotrain import UserError, open_data
+from cotrain.data import cache as cache_module
+from cotrain.data.files import Workers
+from cotrain.data.imagefile import ImageFile
+from tests.data.photos import by_class, flat, label_of, open_with, save
+
+
+def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are decoded from now on."""
+    seen: list[str] = []
+    carry_out = cache_module.Workers.map
+
+    def spy(self: Workers, tasks: list[dict]) -> object:
+        seen.extend(path for task in tasks if "into" in task for path in task["paths"])
+        return carry_out(self, tasks)
+
+    monkeypatch.setattr(cache_module.Workers, "map", spy)
+    return seen
+
+
+def test_a_second_opening_decodes_nothing_and_a_change_only_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = by_class(tmp_path / "photos")
+    first = open_data(folder)
+    seen = decodings(monkeypatch)
+    assert open_data(folder).fingerprint == first.fingerprint
+    assert seen == []
+    new = save(folder / "cat" / "00.png")
+    changed = save(folder / "dog" / "3.png")
+    os.utime(folder / "dog" / "3.png", (1, 1))
+    (folder / "dog" / "5.png").unlink()
+    second = open_data(folder)
+    assert sorted(Path(path).name for path in seen) == ["00.png", "3.png"]
+    assert second.fingerprint != first.fingerprint
+    np.testing.assert_array_equal(second.images[second.paths.index("cat/00.png")], new)
+    np.testing.assert_array_equal(second.images[second.paths.index("dog/3.png")], changed)
+    for row, path in enumerate(second.paths):
+        np.testing.assert_array_equal(second.images[row], np.asarray(Image.open(folder / path)), path)
+
+
+def test_new_labels_need_no_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = flat(tmp_path / "photos")
+    (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\n")
+    open_data(folder)
+    seen = decodings(monkeypatch)
+    (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\n2.png,b\n")
+    assert label_of(open_data(folder), "2.png") == "b"
+    assert seen == []
+
+
+def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    first = open_data(folder, memory=0)
+    assert isinstance(first.images, ImageFile)
+    path = first.images.path
+    for damage in (b"", path.read_bytes()[:-20], path.read_bytes()[100:], b"x" * 300):
+        path.write_bytes(damage)
+        assert open_data(folder).fingerprint == first.fingerprint
+
+
+def test_a_file_that_can_be_read_again_is_read_again(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    whole = (folder / "cat" / "1.png").read_bytes()
+    (folder / "cat" / "1.png").write_bytes(b"")
+    assert list(open_data(folder).unreadable) == ["cat/1.png"]
+    stored = open_data(folder, memory=0).images
+    assert isinstance(stored, ImageFile)
+    (folder / "cat" / "1.png").write_bytes(whole)
+    dataset = open_data(folder)
+    assert dataset.unreadable == {}
+    np.testing.assert_array_equal(
+        dataset.images[dataset.paths.index("cat/1.png")], Image.open(folder / "cat" / "1.png")
+    )
+
+
+def test_a_replaced_file_of_the_same_size_and_time_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    for number in range(4):
+        path = folder / "ab"[number % 2] / f"{number}.bmp"
+        save(path)
+    before = open_data(folder)
+    old = (folder / "a" / "0.bmp").stat()
+    pixels = save(folder / "a" / "0.bmp")
+    os.utime(folder / "a" / "0.bmp", ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert (folder / "a" / "0.bmp").stat().st_size == old.st_size
+    after = open_data(folder)
+    assert after.fingerprint != before.fingerprint
+    np.testing.assert_array_equal(after.images[0], pixels)
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
+    folder = by_class(tmp_path / "photos", each=1000, unlabelled=0)
+    command = [sys.executable, "-c", f"import cotrain; print(1, flush=True); cotrain.open_data({str(folder)!r})"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        while not list((tmp_path / "home").glob("images/*.part")):
+            assert process.poll() is None, "it ended before it could be killed"
+        process.kill()
+    assert len(list((tmp_path / "home" / "images").iterdir())) == 1
+    open_data(folder)
+    assert [path.suffix for path in (tmp_path / "home" / "images").iterdir()] == [""]
+
+
+def test_a_disk_that_fills_up_ends_it_and_blames_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = by_class(tmp_path / "photos")
+    monkeypatch.setattr(cache_module, "_make_room", lambda part, size: part.chmod(0o400) or part.unlink())
+    with pytest.raises(UserError, match=r"cannot keep the decoded images in .*: No such file or directory"):
+        open_data(folder)
+    monkeypatch.setattr(cache_module, "worker_count", lambda files: 2)
+    with pytest.raises(UserError, match=r"cannot keep the decoded images in .*: No such file or directory"):
+        open_data(folder)
+
+
+def test_workers_give_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = by_class(tmp_path / "photos", each=100, unlabelled=100)
+    (folder / "cat" / "broken.png").write_bytes(b"no")
+    monkeypatch.setattr(cache_module, "worker_count", lambda files: 0)
+    alone = open_with(folder, size="10")
+    monkeypatch.setattr(cache_module, "worker_count", lambda files: 2)
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
+    together = open_with(folder, size="10")
+    assert together.fingerprint == alone.fingerprint
+    assert together.unreadable == alone.unreadable
+    assert torch.equal(together.images[together.train], alone.images[alone.train])
+
+
+def test_a_file_that_ends_the_decoder_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that dies on every file named evil stands for a crashing decoder."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    paths = json.loads(line)['paths']\n"
+        "    if any('evil' in path for path in paths): os.abort()\n"
+        "    print(json.dumps([[1, 1, 'L'] for path in paths]), flush=True)\n"
+    )
+    from cotrain.data import decode
+
+    monkeypatch.setattr(decode, "__file__", str(worker))
+    with Workers(2) as workers:
+        answers = list(workers.map([{"paths": ["a", "evil", "b"], "rows": [0, 1, 2]}, {"paths": ["c"], "rows": [3]}]))
+    assert answers == [[[1, 1, "L"], {"error": "decoding it ended the decoder"}, [1, 1, "L"]], [[1, 1, "L"]]]
+
+
+def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = by_class(tmp_path / "photos")
+    monkeypatch.setenv("COTRAIN_HOME", str(folder / "cat" / "0.png"))
+    with pytest.raises(UserError, match=r"cannot keep the decoded images in .*; set COTRAIN_HOME to a folder"):
+        open_data(folder)
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
+    with pytest.raises(UserError, match=r"the decoded images take 0.0 GB, and .* has 0.0 GB left"):
+        open_data(folder)
+    assert list((tmp_path / "home" / "images").iterdir()) == []
+
+
+def test_images_on_disk_are_the_images_in_memory(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    on_disk, in_memory = open_data(folder, memory=0), open_data(folder, memory=1)
+    assert isinstance(on_disk.images, ImageFile)
+    assert isinstance(in_memory.images, torch.Tensor)
+    rows = np.array([3, 1, 1, 7])
+    assert torch.equal(on_disk.images[rows], in_memory.images[rows])
+    assert on_disk.fingerprint == in_memory.fingerprint
+    assert on_disk.pixel_statistics(on_disk.train) == in_memory.pixel_statistics(in_memory.train)
+    on_disk.images.path.unlink()
+    assert torch.equal(on_disk.images[rows], in_memory.images[rows])
+
+
+def test_scanning_and_decoding_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotrain import progress
+
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    folder = by_class(tmp_path / "photos")
+    console = Console(record=True, file=io.StringIO(), width=200)
+    open_data(folder, console=console)
+    said = console.export_text()
+    assert f"scanning {folder}: 20" in said
+    assert "decoding images: 10 of 20, 0:00 left" in said
