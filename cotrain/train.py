@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from cotrain.allocator import keep_freed_memory
 from cotrain.augment import draw_weak
 from cotrain.checkpoint import momentum_of, prefixed, restore_momentum, unprefixed, write_tensors
 from cotrain.config import Config, differences
@@ -92,6 +93,7 @@ def check_trainable(config: Config, dataset: Dataset) -> None:
 def train(run: Run, dataset: Dataset, device: torch.device, console: Console, title: str) -> State:
     """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors."""
     config, method, optim = run.config, run.config.method, run.config.optim
+    keep_freed_memory()
     state = begin(config, dataset, run.split, device)
     if note := restore(state, run):
         say(console, note)

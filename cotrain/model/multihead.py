@@ -63,18 +63,41 @@ class MultiHead(nn.Module):
         """The memory layout in which convolutions are fastest."""
         return self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, shared: Tensor, private: Tensor | None = None) -> Tensor:
-        """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m."""
+    def forward(self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
+        """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m.
+
+        One private view, (1, U, c, h, w), is the same for all heads. With `seen` (H, U), head m gets only the images
+        seen[m]; what nobody sees costs nothing, and the logits of what a head does not see are zero.
+        """
         self._check(shared, private)
+        if private is not None and seen is not None:
+            return self._stack(len(shared) + private.shape[1], self._selective(shared, private, seen))
+        if private is not None and len(private) == 1:
+            shared, private = torch.cat([shared, private[0]]), None
         if private is None:
             features = self.trunk(shared)
-            logits = [head(features) for head in self.heads]
-        else:
-            images, views = len(shared), private.shape[1]
-            features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
-            common, *own = features.split([images] + [views] * len(self.heads))
-            logits = [head(torch.cat([common, view])) for head, view in zip(self.heads, own, strict=True)]
-        rows = len(shared) + (0 if private is None else private.shape[1])
+            return self._stack(len(shared), [head(features) for head in self.heads])
+        images, views = len(shared), private.shape[1]
+        features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
+        common, *own = features.split([images] + [views] * len(self.heads))
+        logits = [head(torch.cat([common, view])) for head, view in zip(self.heads, own, strict=True)]
+        return self._stack(images + views, logits)
+
+    def _selective(self, shared: Tensor, private: Tensor, seen: Tensor) -> list[Tensor]:
+        images, (views, unlabelled) = len(shared), private.shape[:2]
+        rows = [of_head.nonzero().squeeze(1) for of_head in seen]
+        wanted = [row + (head * unlabelled if views > 1 else 0) for head, row in enumerate(rows)]
+        needed, places = torch.cat(wanted).unique(return_inverse=True)
+        features = self.trunk(torch.cat([shared, private.flatten(0, 1)[needed.to(shared.device)]]))
+        logits = []
+        for head, row, place in zip(self.heads, rows, places.split([len(row) for row in rows]), strict=True):
+            own = features[place.to(shared.device) + images]
+            for_all, for_own = head(torch.cat([features[:images], own])).split([images, len(row)])
+            spread = for_own.new_zeros(unlabelled, for_own.shape[1]).index_copy(0, row.to(shared.device), for_own)
+            logits.append(torch.cat([for_all, spread]))
+        return logits
+
+    def _stack(self, rows: int, logits: list[Tensor]) -> Tensor:
         if any(output.ndim != 2 or len(output) != rows for output in logits):
             raise ValueError(f"a head must give one row of logits per image, {rows}; it gave {tuple(logits[0].shape)}")
         return torch.stack(logits)
@@ -83,6 +106,6 @@ class MultiHead(nn.Module):
         if shared.ndim != 4 or (self.channels is not None and shared.shape[1] != self.channels):
             wanted = f"(n, {self.channels or 'channels'}, height, width)"
             raise ValueError(f"the network takes images {wanted}, not {tuple(shared.shape)}")
-        if private is not None and (len(private), *private.shape[2:]) != (len(self.heads), *shared.shape[1:]):
-            wanted = f"({len(self.heads)} heads, n, {', '.join(map(str, shared.shape[1:]))})"
+        if private is not None and (len(private) not in (1, len(self.heads)) or private.shape[2:] != shared.shape[1:]):
+            wanted = f"({len(self.heads)} heads or 1, n, {', '.join(map(str, shared.shape[1:]))})"
             raise ValueError(f"private views must be {wanted}, not {tuple(private.shape)}")

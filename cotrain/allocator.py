@@ -1,0 +1,15 @@
+"""Keep freed memory in the process. glibc gives large buffers back to the system, and every operation asks anew."""
+
+import ctypes
+import platform
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # malloc.h
+
+
+def keep_freed_memory() -> bool:
+    """Whether it could be done: with glibc only. Results do not change; what a step takes is kept between steps."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**26}
+    return all(mallopt(name, value) for name, value in settings.items())
