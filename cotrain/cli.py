@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, validators
 from rich.console import Console
@@ -18,11 +18,13 @@ from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
 from cotrain.data.split import read_split
+from cotrain.device import Precision
 from cotrain.fitting import evaluate, fit, versions
 from cotrain.interrupt import Interrupted
 from cotrain.options import Changes, Flag, Options, parse_changes
 from cotrain.predict import as_csv, load, write_csv
 from cotrain.progress import clock
+from cotrain.ranks import LostRank, own_rank
 from cotrain.recipes import RECIPES, as_released, recipe_named
 from cotrain.run import Run
 from cotrain.train import build_network
@@ -48,6 +50,8 @@ def fit_command(
     no_baseline: Annotated[bool, Flag] = False,
     method: str | None = None,
     steps: int | None = None,
+    precision: Precision | None = None,
+    compile: Annotated[bool, Flag] = False,
     split: Path | None = None,
     options: Options | None = None,
 ) -> None:
@@ -67,12 +71,21 @@ def fit_command(
         The learning method.
     steps
         optim.steps: how long to train.
+    precision
+        run.precision: type of the convolutions.
+    compile
+        run.compile: compile the network first.
     split
         A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
     """
     options = options or Options()
-    baseline = False if no_baseline else None
-    short = {"method": method, "optim.steps": steps, "run.baseline": baseline}
+    short = {
+        "method": method,
+        "optim.steps": steps,
+        "run.baseline": False if no_baseline else None,
+        "run.precision": precision,
+        "run.compile": compile or None,
+    }
     fitted = fit(
         data,
         out=out,
@@ -84,7 +97,8 @@ def fit_command(
         memory=options.memory,
         console=console,
     )
-    console.print(result_table(fitted.folder, fitted.result))
+    if own_rank() == 0:
+        console.print(result_table(fitted.folder, fitted.result))
 
 
 @app.command(name="evaluate")
@@ -281,12 +295,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
             )
     except (UserError, CycloptsError, OSError) as error:
-        line = " ".join(str(error).split())
-        print(f"cotrain: {line}", file=sys.stderr)
-        sys.exit(2)
+        _end(" ".join(str(error).split()), 2)
     except MemoryError as error:
-        print(f"cotrain: not enough memory ({error}); use smaller batches or a smaller network", file=sys.stderr)
-        sys.exit(2)
+        _end(f"not enough memory ({error}); use smaller batches or a smaller network", 2)
+    except LostRank as lost:
+        _end(str(lost), 1, speaking=2)
     except (Interrupted, KeyboardInterrupt) as stop:
-        print(f"cotrain: {str(stop) or 'interrupted'}", file=sys.stderr)
-        sys.exit(130)
+        _end(str(stop) or "interrupted", 130)
+
+
+def _end(line: str, code: int, speaking: int = 1) -> NoReturn:
+    """Of several processes that end alike the first `speaking` say so: two, where one may be gone already."""
+    if own_rank() < speaking:
+        print(f"cotrain: {line}", file=sys.stderr)
+    sys.exit(code)

@@ -8,6 +8,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, f
 
 from cotrain.augment import PRESETS, Policy
 from cotrain.data.settings import DataSettings, IntOrNone
+from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
 from cotrain.types import Method, Settings, UserError
 
@@ -42,6 +43,14 @@ class RunSettings(Settings):
     )
     baseline: bool = Field(True, description="train a labelled-only network too, to compare with")
     device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if there is one")
+    precision: Precision = Field(
+        "auto", description="type of the convolutions; auto: bfloat16 on a GPU that has it, float32 elsewhere"
+    )
+    channels_last: bool = Field(True, description="memory layout in which convolutions are fastest")
+    compile: bool = Field(False, description="compile the network by torch.compile: a minute first, faster steps")
+    batchnorm: Literal["auto", "local", "synchronised"] = Field(
+        "auto", description="statistics over each process's images or all of them; auto: synchronised on GPUs"
+    )
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
         1000, ge=1, description="steps between evaluations on the valid images, if there are any"

@@ -1,10 +1,11 @@
 """From data to a finished run: split, labelled-only yardstick, training, and one look at the test images."""
 
+import os
 import platform
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,15 +20,17 @@ from rich.console import Console
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
+from cotrain.device import pick_device, pick_precision
 from cotrain.evaluate import score
 from cotrain.interrupt import Interrupted
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
 from cotrain.progress import say
+from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_trainable, pick_device, train
+from cotrain.train import State, check_trainable, synchronised, train
 from cotrain.types import UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -68,32 +71,55 @@ def fit(
     console, changes = console or Console(quiet=True), settings or {}
     if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
         raise UserError(f"a split was given, and {both[0]} too; the split says it all")
-    earlier = Run.open(_needed(out)) if resume else None
-    if isinstance(data, Dataset):
-        dataset = data
-    else:
-        opening = (earlier.config if earlier else config or Config()).changed(_of_data(changes))
-        dataset = open_data(data, opening.data, memory=memory, console=console)
-    if earlier is None:
-        run = _start(out, dataset, configured(dataset, config, preset, changes), split)
-    else:
-        own = earlier.config if preset == "paper" else None
-        run = _resume(earlier, dataset, configured(dataset, config or own, preset, changes), split)
-    if run.result is not None:
-        return Fitted(run.folder, run.result)
-    with run.locked(), _resumable(run):
-        device = pick_device(run.config.run.device)
-        for line in _heading(run, dataset, device):
+    with joined(changes.get("run.device", (config or Config()).run.device)) as ranks:
+        if not ranks.first:
+            console = Console(quiet=True)
+        earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
+        if isinstance(data, Dataset):
+            dataset = data
+        else:
+            opening = (earlier.config if earlier else config or Config()).changed(_of_data(changes))
+            dataset = ranks.each(lambda: open_data(data, opening.data, memory=memory, console=console))
+        ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
+        own = earlier.config if earlier and preset == "paper" else None
+        asked = configured(dataset, config or own, preset, changes)
+        ranks.each(lambda: check_trainable(asked, dataset, ranks))
+        run = ranks.from_first(
+            lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
+        )
+        return Fitted(run.folder, _trained(run, dataset, ranks, console))
+
+
+def _trained(run: Run, dataset: Dataset, ranks: Ranks, console: Console) -> Mapping[str, Any]:
+    """The result of a run: found, or made by training."""
+    if (known := ranks.from_first(lambda: run.result)) is not None:
+        return known
+    with _locked(run, ranks), _resumable(run):
+        device = pick_device(run.config.run.device, ranks.local)
+        for line in _heading(run, dataset, device, ranks):
             say(console, line)
-        labelled_only = _labelled_only(run, dataset, device, console) if run.config.run.baseline else None
+        labelled_only = _labelled_only(run, dataset, device, ranks, console) if run.config.run.baseline else None
         method = run.config.method
-        state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads")
-        result = {**evaluate(run, dataset), "labelled_only_error": labelled_only, **_facts(run, dataset, state, device)}
-        run.finish(result)
-    return Fitted(run.folder, result)
+        state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads", ranks)
+
+        def judge() -> dict[str, Any]:
+            facts = _facts(run, dataset, state, device, ranks)
+            result = {**evaluate(run, dataset), "labelled_only_error": labelled_only, **facts}
+            run.finish(result)
+            return result
+
+        return ranks.from_first(judge)
 
 
-def _facts(run: Run, dataset: Dataset, state: State, device: torch.device) -> dict[str, Any]:
+@contextmanager
+def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
+    """Rank 0 holds the lock for all."""
+    with ExitStack() as held:
+        ranks.from_first(lambda: held.enter_context(run.locked()))
+        yield
+
+
+def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks: Ranks) -> dict[str, Any]:
     """What a result is worth little without."""
     return {
         "steps": state.step,
@@ -109,12 +135,14 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device) -> di
         "data": dataset.source or dataset.name,
         "leaks": len(leaks(dataset, run.split)),
         "device": str(device),
+        "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
+        "ranks": ranks.size,
         "versions": versions(),
         "command": run.command,
     }
 
 
-def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
+def _heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
     config, split = run.config, run.split
     height, width, _ = dataset.shape
     if dataset.paths:
@@ -125,6 +153,12 @@ def _heading(run: Run, dataset: Dataset, device: torch.device) -> Iterator[str]:
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
     yield f"{images}; {config.model.backbone}, {config.method.heads} heads, on {device} -> {run.folder}"
+    if ranks.size > 1:
+        batchnorm = "all their images" if synchronised(config, device, ranks) else "each one's own images"
+        yield (
+            f"{ranks.size} processes, {config.optim.labelled // ranks.size} labelled and "
+            f"{config.optim.unlabelled // ranks.size} unlabelled images each a step; batch-norm over {batchnorm}"
+        )
 
 
 def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
@@ -158,7 +192,9 @@ def _resumable(run: Run) -> Iterator[None]:
 
 def _command_to_resume(run: Run) -> str:
     if is_openable(run.split.source):
-        return shlex.join(["cotrain", "fit", str(run.split.source), "--out", str(run.folder), "--resume"])
+        started = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        program = ["cotrain"] if started == "1" else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
+        return shlex.join([*program, "fit", str(run.split.source), "--out", str(run.folder), "--resume"])
     return f"cotrain.fit(data, out={str(run.folder)!r}, resume=True)"
 
 
@@ -193,7 +229,6 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
         split = draw_split(dataset, config.data, config.run.seed)
     split.check_fits(dataset, f"split {split.name}")
     split.check_usable(dataset)
-    check_trainable(config, dataset)
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))
 
@@ -204,18 +239,28 @@ def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> 
     return run
 
 
-def _labelled_only(run: Run, dataset: Dataset, device: torch.device, console: Console) -> float | None:
+def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> float | None:
     """The same network and steps with the labelled images alone."""
     config = run.config.model_copy(update={"method": Supervised(heads=run.config.method.heads)})
     folder = run.baseline_folder
-    begun = (folder / "config.json").exists()
-    yardstick = Run.open(folder) if begun else Run.create(folder, config, run.split, run.command)
-    yardstick.check_same(config, run.split)
-    if yardstick.result is None:
-        train(yardstick, dataset, device, console, "labelled only")
-        yardstick.finish(evaluate(yardstick, dataset))
-    assert yardstick.result is not None
-    return yardstick.result["test_error"]
+
+    def taken_up() -> Run:
+        begun = (folder / "config.json").exists()
+        yardstick = Run.open(folder) if begun else Run.create(folder, config, run.split, run.command)
+        yardstick.check_same(config, run.split)
+        return yardstick
+
+    def judge() -> dict[str, Any]:
+        result = evaluate(yardstick, dataset)
+        yardstick.finish(result)
+        return result
+
+    yardstick = ranks.from_first(taken_up)
+    result = ranks.from_first(lambda: yardstick.result)
+    if result is None:
+        train(yardstick, dataset, device, console, "labelled only", ranks)
+        result = ranks.from_first(judge)
+    return result["test_error"]
 
 
 def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """What a run says while it works: JSON lines in its folder, a bar in a terminal, plain lines elsewhere."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,9 +37,15 @@ class Window:
 
 
 class Log:
-    """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved."""
+    """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved.
 
-    def __init__(self, path: Path, step: int) -> None:
+    Without a path nothing is written.
+    """
+
+    def __init__(self, path: Path | None, step: int) -> None:
+        if path is None:
+            self.file: IO[str] = open(os.devnull, "w")  # noqa: SIM115
+            return
         kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
         if not path.exists() or path.read_bytes() != kept:
             write_whole(path, kept)

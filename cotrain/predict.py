@@ -16,11 +16,12 @@ from cotrain.config import Config
 from cotrain.data import Images
 from cotrain.data.decode import MODES, Unreadable, read_image
 from cotrain.data.files import in_parts
+from cotrain.device import pick_device
 from cotrain.evaluate import head_logits, images_at_once
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
-from cotrain.train import build_network, pick_device
+from cotrain.train import build_network
 from cotrain.types import UserError
 
 

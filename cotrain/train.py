@@ -1,18 +1,22 @@
-"""The training loop, all of it: sample -> views -> loss -> finite? -> backward -> step -> average -> log."""
+"""The training loop, all of it: sample -> views -> loss -> backward -> step -> average -> log."""
 
+import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotrain.allocator import keep_freed_memory
 from cotrain.augment import draw_weak
 from cotrain.checkpoint import momentum_of, prefixed, restore_momentum, unprefixed, write_tensors
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
+from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.ema import Average
 from cotrain.evaluate import head_logits, score
 from cotrain.interrupt import Interrupted, stop_requests
@@ -20,8 +24,9 @@ from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
 from cotrain.optim import learning_rate, set_learning_rate, sgd
 from cotrain.progress import say
+from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
-from cotrain.types import Learner, Pool, UserError
+from cotrain.types import Batch, Learner, Losses, Pool, UserError
 
 
 @dataclass
@@ -31,20 +36,31 @@ class State:
     net: MultiHead
     average: Average
     optimizer: torch.optim.SGD
+    scaler: torch.amp.GradScaler  # of float16's gradients; does nothing in other precisions
     memory: dict[str, Tensor]
     step: int = 0
     seconds: float = 0.0
 
 
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.zeros(1, device=name).item()
-        return torch.device(name)
-    except (RuntimeError, AssertionError, ImportError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"run.device={name!r} cannot be used here ({reason}); try cpu or auto") from error
+class Objective(nn.Module):
+    """The method's loss as a module: the network may be called several times in it, and backward goes through it once.
+
+    It is what several ranks compute in parallel.
+    """
+
+    def __init__(self, config: Config, state: State, precision: torch.dtype, ranks: Ranks) -> None:
+        super().__init__()
+        self.net, self.method, self.steps = state.net, config.method, config.optim.steps
+        self.device = next(state.net.parameters()).device
+        self.autocast = torch.autocast(self.device.type, precision, enabled=precision != torch.float32)
+        self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
+
+    def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
+        net, teacher, memory = self.as_seen
+        learner = Learner(net, teacher, step / self.steps, generator, memory)
+        with self.autocast:
+            losses = self.method.loss(learner, batch)
+        return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
 
 
 def build_network(config: Config, classes: int, channels: int) -> MultiHead:
@@ -62,21 +78,30 @@ def build_network(config: Config, classes: int, channels: int) -> MultiHead:
 
 
 def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:
-    net = build_network(config, len(dataset.classes), dataset.shape[-1])
-    net = net.to(device).channels_last().train()
+    net = build_network(config, len(dataset.classes), dataset.shape[-1]).to(device).train()
+    if config.run.channels_last:
+        net = net.channels_last()
     optimizer = sgd(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
     labelled = torch.tensor(split.labelled)
     pool = Pool(
         labelled, dataset.labels[labelled], torch.tensor(split.unlabelled), len(dataset.images), len(dataset.classes)
     )
     memory = {name: tensor.to(device) for name, tensor in config.method.init(pool).items()}
-    return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, memory)
+    precision = pick_precision(config.run.precision, device)
+    scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+    return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, scaler, memory)
 
 
-def check_trainable(config: Config, dataset: Dataset) -> None:
-    """Fail before anything is written where training could not begin: device, network or views."""
+def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
+    """Fail before anything is written where training could not begin: device, network, views or precision."""
     height, width, channels = dataset.shape
-    pick_device(config.run.device)
+    device = pick_device(config.run.device, ranks.local)
+    pick_precision(config.run.precision, device)
+    if config.run.compile:
+        check_compiler(device)
+    if config.run.batchnorm == "synchronised" and device.type == "cpu":
+        raise UserError("run.batchnorm=synchronised is for GPUs; use local or auto")
+    ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.optim.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     few = min(config.optim.labelled, config.optim.unlabelled, 2)
     try:
@@ -90,62 +115,94 @@ def check_trainable(config: Config, dataset: Dataset) -> None:
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
 
 
-def train(run: Run, dataset: Dataset, device: torch.device, console: Console, title: str) -> State:
-    """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors."""
-    config, method, optim = run.config, run.config.method, run.config.optim
-    keep_freed_memory()
-    state = begin(config, dataset, run.split, device)
-    if note := restore(state, run):
-        say(console, note)
-    source = Source(
+def source_of(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> Source:
+    return Source(
         dataset,
-        run.split,
+        split,
         config.augment,
-        method.views,
-        labelled=optim.labelled,
-        unlabelled=optim.unlabelled,
+        config.method.views,
+        labelled=config.optim.labelled,
+        unlabelled=config.optim.unlabelled,
         seed=config.run.seed,
         device=device,
+        part=(ranks.rank, ranks.size),
     )
+
+
+def objective_of(config: Config, state: State, device: torch.device, ranks: Ranks = ALONE) -> nn.Module:
+    """The loss to call at every step, compiled and in parallel as the settings say."""
+    if config.run.compile:
+        state.net.compile()
+    precision = pick_precision(config.run.precision, device)
+    return ranks.parallel(Objective(config, state, precision, ranks), device)
+
+
+def take_step(
+    config: Config, state: State, objective: nn.Module, batch: Batch, generator: torch.Generator
+) -> tuple[float, Losses]:
+    """Loss, backward, optimiser, average. Nothing here waits for a GPU. Returns the learning rate and the losses."""
+    loss, losses = objective(batch, state.step, generator)
+    state.optimizer.zero_grad()
+    state.scaler.scale(loss).backward()
+    lr = learning_rate(config.optim.lr, state.step, config.optim.steps)
+    set_learning_rate(state.optimizer, lr)
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.average.update(state.net, state.step)
+    state.step += 1
+    return lr, losses
+
+
+def train(
+    run: Run, dataset: Dataset, device: torch.device, console: Console, title: str, ranks: Ranks = ALONE
+) -> State:
+    """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors."""
+    config, optim = run.config, run.config.optim
+    keep_freed_memory()
+    state = begin(config, dataset, run.split, device)
+    if saved := ranks.from_first(run.checkpoints.load):
+        for note in restore(state, run, *saved, ranks):
+            say(console, note)
+    source = source_of(config, dataset, run.split, device, ranks)
+    if synchronised(config, device, ranks):
+        state.net = nn.SyncBatchNorm.convert_sync_batchnorm(state.net)
+    objective = objective_of(config, state, device, ranks)
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
-        Log(run.log_path, state.step) as log,
+        Log(run.log_path if ranks.first else None, state.step) as log,
         StepProgress(console, title, state.step, optim.steps) as progress,
         stop_requests() as stop,
+        ranks.together(lambda: _lost(run, state)),
     ):
         for batch in source.batches(state.step, optim.steps):
-            step = state.step
-            generator = source.generator(step)
-            learner = Learner(state.net, state.average.net, step / optim.steps, generator, state.memory)
-
-            losses = method.loss(learner, batch)
-            loss = losses.supervised + method.weight(learner.progress) * losses.unsupervised
-            if not torch.isfinite(loss):
-                raise UserError(_diverged(run, step))
-            state.optimizer.zero_grad()
-            loss.backward()
-            lr = learning_rate(optim.lr, step, optim.steps)
-            set_learning_rate(state.optimizer, lr)
-            state.optimizer.step()
-            state.average.update(state.net, step)
-
-            state.step += 1
+            lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
             state.seconds = earlier + time.monotonic() - began
             window.add({**losses.monitors, "supervised": losses.supervised, "unsupervised": losses.unsupervised})
-            last = state.step == optim.steps or stop.asked
+
+            stopping = ranks.any(stop.asked)
+            last = state.step == optim.steps
+            saving = last or stopping or state.step % config.run.checkpoint_every == 0
             row = None
-            if last or state.step % config.run.log_every == 0 or state.step % config.run.checkpoint_every == 0:
+            if saving or state.step % config.run.log_every == 0:
                 row = window.read()
+                if not all(map(math.isfinite, row.values())):
+                    raise UserError(_diverged(run, state.step))
                 log.write({"step": state.step, "seconds": state.seconds, "lr": lr, **row})
             progress.advance(state.step, row)
-            if run.split.valid and (state.step == optim.steps or state.step % config.run.evaluate_every == 0):
+            if ranks.first and run.split.valid and (last or state.step % config.run.evaluate_every == 0):
                 log.write({"step": state.step, "valid_error": valid_error(state, source, run, dataset)})
-            if last or state.step % config.run.checkpoint_every == 0:
-                save(state, run)
-            if stop.asked:
+            if ranks.first and saving:
+                save(state, run, ranks)
+            if stopping:
                 raise Interrupted(f"stopped at step {state.step} of {optim.steps}; everything is saved")
-    write_model(state, run, dataset, source)
+    if ranks.first:
+        write_model(state, run, dataset, source)
     return state
+
+
+def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
+    """Whether batch-norm takes its statistics from the whole batch, or from each rank's part of it."""
+    return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
 
 
 def valid_error(state: State, source: Source, run: Run, dataset: Dataset) -> float:
@@ -154,7 +211,7 @@ def valid_error(state: State, source: Source, run: Run, dataset: Dataset) -> flo
     return score(logits, dataset.labels[rows], run.config.run.ensemble).error
 
 
-def save(state: State, run: Run) -> None:
+def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:
     tensors = {
         **prefixed("net", state.net.state_dict()),
         **prefixed("average", state.average.net.state_dict()),
@@ -165,17 +222,17 @@ def save(state: State, run: Run) -> None:
         "seconds": state.seconds,
         "split": run.split.hash,
         "config": run.config.model_dump(),
+        "scaler": state.scaler.state_dict(),
         "threads": torch.get_num_threads(),
+        "processes": ranks.size,
     }
     run.checkpoints.save(state.step, tensors, facts)
 
 
-def restore(state: State, run: Run) -> str:
-    """Take up the newest checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
-    saved = run.checkpoints.load()
-    if saved is None:
-        return ""
-    tensors, facts = saved
+def restore(
+    state: State, run: Run, tensors: dict[str, Tensor], facts: dict[str, Any], ranks: Ranks = ALONE
+) -> Iterator[str]:
+    """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
     if facts["split"] != run.split.hash:
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
     if changed := differences(facts["config"], run.config.model_dump()):
@@ -185,11 +242,11 @@ def restore(state: State, run: Run) -> str:
     restore_momentum(state.net, state.optimizer, unprefixed("momentum", tensors))
     for name, tensor in unprefixed("memory", tensors).items():
         state.memory[name].copy_(tensor)
+    state.scaler.load_state_dict(facts["scaler"])
     state.step, state.seconds = facts["step"], facts["seconds"]
-    now, before = torch.get_num_threads(), facts["threads"]
-    return (
-        "" if now == before else f"resumed with {now} threads instead of {before}: weights may differ in the last bits"
-    )
+    for what, now in {"threads": torch.get_num_threads(), "processes": ranks.size}.items():
+        if now != facts[what]:
+            yield f"resumed with {now} {what} instead of {facts[what]}: weights may differ from an uninterrupted run's"
 
 
 def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
@@ -208,5 +265,11 @@ def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> Non
 
 def _diverged(run: Run, step: int) -> str:
     newest = run.checkpoints.newest()
-    kept = f"the last checkpoint before it is {newest}" if newest else "no checkpoint was written yet"
-    return f"the loss is not finite at step {step}, which was not taken; {kept}; try a new run with a lower optim.lr"
+    kept = f"the last checkpoint before that is {newest}" if newest else "no checkpoint was written yet"
+    return f"the loss was found not to be finite at step {step}; {kept}; try a new run with a lower optim.lr"
+
+
+def _lost(run: Run, state: State) -> str:
+    newest = run.checkpoints.newest()
+    kept = f"the newest checkpoint is {newest}" if newest else "there is no checkpoint yet"
+    return f"another process of this job has ended, at step {state.step}; {kept}; start the job again with --resume"

@@ -30,6 +30,7 @@ class Views:
     weak: int = 1
     strong: int = 0
     weak_augment: bool = True  # false: the weak views are the images as they are
+    whole: bool = False  # true: each of several processes needs all views, as the method mixes images
 
 
 @dataclass(frozen=True)

@@ -181,12 +181,12 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
     assert "another process is training" in errors
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_found_before_anything_is_saved(tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, errors = finish(out, "--no-baseline", "--optim.lr", "1e25", "--run.checkpoint_every", "1")
     assert (code, len(errors.splitlines())) == (2, 1)
-    step = int(errors.split("not finite at step ")[1].split(",")[0])
-    assert f"the last checkpoint before it is {checkpoint(out, step)}" in errors
+    step = int(errors.split("not to be finite at step ")[1].split(";")[0]) - 1
+    assert f"the last checkpoint before that is {checkpoint(out, step)}" in errors
     saved = load_file(checkpoint(out, step))
     assert all(tensor.isfinite().all() for name, tensor in saved.items() if name.endswith("conv1.weight"))
 

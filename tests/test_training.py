@@ -169,7 +169,7 @@ def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, t
     assert state.memory["seen"].sum() > 0
     save(state, run)
     fresh = begin(config, toy, run.split, CPU)
-    restore(fresh, run)
+    list(restore(fresh, run, *run.checkpoints.load()))
     assert (fresh.step, fresh.seconds) == (state.step, state.seconds)
     assert all(torch.equal(fresh.memory[name], state.memory[name]) for name in state.memory)
     for ours, saved in ((fresh.net, state.net), (fresh.average.net, state.average.net)):

@@ -15,7 +15,11 @@ from cotrain.types import Batch, Views
 
 
 class Source:
-    """Draws B labelled and U unlabelled images a step, with replacement, and makes their views."""
+    """Draws B labelled and U unlabelled images a step, with replacement, and makes their views.
+
+    `part` is (rank, ranks): all ranks draw the same, and each makes only the views of its own rows, every `ranks`-th;
+    the others are zeros, unless the method needs all views.
+    """
 
     def __init__(
         self,
@@ -28,6 +32,7 @@ class Source:
         unlabelled: int,
         seed: int,
         device: torch.device,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
@@ -36,6 +41,7 @@ class Source:
         self.policy, self.views = policy, views
         self.labelled, self.unlabelled = labelled, unlabelled
         self.seed, self.device = seed, device
+        self.own = slice(None) if views.whole else slice(part[0], None, part[1])
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
     def batch(self, step: int) -> Batch:
@@ -45,7 +51,7 @@ class Source:
         height, width = self.images.shape[1:3]
         weak = self.views.weak * len(index)
         strong = self.views.strong * len(index)
-        images, (near_rows, near_index) = near(self.images, [rows, index], self.device)
+        images, (near_rows, near_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
         x = self._render(images, near_rows, draw_weak(self.policy, len(rows), height, width, rng))
         weak_draw = draw_weak(self.policy, weak, height, width, rng) if self.views.weak_augment else draw_plain(weak)
         return Batch(
@@ -74,13 +80,17 @@ class Source:
                     coming = maker.submit(self.batch, step + 1)
                 yield batch
 
-    def _render(self, images: Tensor, rows: NDArray[np.int64], draw: Draw) -> Tensor:
-        return normalised(images, rows, draw, self.policy, self.mean, self.std)
+    def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
+        views = normalised(images, own_rows, draw[self.own], self.policy, self.mean, self.std)
+        if len(views) == len(draw):
+            return views
+        every = views.new_zeros(len(draw), *images.shape[1:]).permute(0, 3, 1, 2)
+        every[self.own] = views
+        return every
 
-    def _of_each(self, images: Tensor, index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
+    def _of_each(self, images: Tensor, own_index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
         """(views, U, c, h, w): every view of every unlabelled image."""
-        rendered = self._render(images, np.tile(index, views), draw)
-        return rendered.unflatten(0, (views, len(index)))
+        return self._render(images, np.tile(own_index, views), draw).unflatten(0, (views, self.unlabelled))
 
 
 def near(

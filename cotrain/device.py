@@ -1,0 +1,59 @@
+"""Where and in which precision to compute: what a setting means here, or one line on why it cannot be had."""
+
+import shutil
+import sysconfig
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+
+from cotrain.types import UserError
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def pick_device(name: str, local_rank: int = 0) -> torch.device:
+    """A process of several on one machine takes the GPU of its own number."""
+    if name in ("auto", "cuda") and torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        if local_rank >= count:
+            raise UserError(f"there are {count} GPUs for more processes than that; start {count} on each machine")
+        return torch.device("cuda", local_rank)
+    if name == "auto":
+        return torch.device("cpu")
+    try:
+        torch.zeros(1, device=name).item()
+        return torch.device(name)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"run.device={name!r} cannot be used here ({reason}); try cpu or auto") from error
+
+
+def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
+    """The type of convolutions. "auto": bfloat16 on a GPU that has it, float32 elsewhere.
+
+    Weights, batch-norm statistics, losses and votes are float32 always.
+    """
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    precision: torch.dtype = getattr(torch, name)
+    if precision == torch.float32:
+        return precision
+    advice = "use run.precision=float32 or auto"
+    if device.type == "cpu" and precision == torch.float16:
+        raise UserError(f"run.precision=float16 is for GPUs, and this is a CPU; {advice}")
+    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UserError(f"run.precision=bfloat16 needs a CPU that has it, and this one has not; {advice}")
+    if device.type == "cuda" and precision == torch.bfloat16 and not torch.cuda.is_bf16_supported():
+        raise UserError(f"run.precision=bfloat16 needs a newer GPU; use float16, or {advice}")
+    return precision
+
+
+def check_compiler(device: torch.device) -> None:
+    """torch.compile builds C++ for a CPU, and kernels by triton for a GPU."""
+    if device.type == "cpu":
+        named = (sysconfig.get_config_var("CXX") or "").split()[:1]
+        if not any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++", *named)):
+            raise UserError("run.compile needs a C++ compiler, and there is none (g++ or clang++); leave --compile out")
+    elif find_spec("triton") is None:
+        raise UserError("run.compile needs triton on a GPU, and it is not installed; leave --compile out")
