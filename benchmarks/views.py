@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cotrain.augment import OPS, PRESETS, draw_op, draw_strong, draw_weak, normalised, pixels
 from cotrain.augment.policy import PAPER_RANGES
-from tests.augment.pillow_reference import Recipe, apply, crop, recipes, view
+from cotrain.bench.pillow import Recipe, apply, crop, recipes, view
 
 BATCH = 448
 EVERY_ROW = np.arange(BATCH)

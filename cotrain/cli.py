@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, describe; `data` has a file of its own."""
+"""The command line: fit, evaluate, predict, describe; `data` and `bench` have files of their own."""
 
 import io
 import re
@@ -13,6 +13,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from cotrain.cli_bench import bench_command
 from cotrain.cli_data import data_app
 from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
@@ -39,6 +40,7 @@ app = App(
 console = Console()
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 app.command(data_app)
+app.command(bench_command, name="bench")
 
 
 @app.command(name="fit")

@@ -1,7 +1,10 @@
 """Where and in which precision to compute: what a setting means here, or one line on why it cannot be had."""
 
 import shutil
+import subprocess
+import sys
 import sysconfig
+from functools import cache
 from importlib.util import find_spec
 from typing import Literal
 
@@ -42,11 +45,23 @@ def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
     advice = "use run.precision=float32 or auto"
     if device.type == "cpu" and precision == torch.float16:
         raise UserError(f"run.precision=float16 is for GPUs, and this is a CPU; {advice}")
-    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UserError(f"run.precision=bfloat16 needs a CPU that has it, and this one has not; {advice}")
+    if device.type == "cpu" and not _survives_bfloat16():
+        raise UserError(f"run.precision=bfloat16 does not work on this CPU; {advice}")
     if device.type == "cuda" and precision == torch.bfloat16 and not torch.cuda.is_bf16_supported():
         raise UserError(f"run.precision=bfloat16 needs a newer GPU; use float16, or {advice}")
     return precision
+
+
+@cache
+def _survives_bfloat16() -> bool:
+    """Tried in a process of its own: some virtual machines announce instructions that they then refuse to execute."""
+    trial = """
+import torch
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.Flatten(), torch.nn.Linear(64, 9))
+with torch.autocast("cpu", torch.bfloat16):
+    net(torch.randn(8, 3, 3, 3)).float().sum().backward()
+"""
+    return subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode == 0
 
 
 def check_compiler(device: torch.device) -> None:

@@ -26,14 +26,15 @@ from cotrain.interrupt import Interrupted
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
-from cotrain.progress import say
+from cotrain.progress import clock, say
 from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_trainable, synchronised, train
+from cotrain.train import State, check_trainable, seconds_a_step, synchronised, train
 from cotrain.types import UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
+WORTH_ESTIMATING = 200  # steps
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ def _trained(run: Run, dataset: Dataset, ranks: Ranks, console: Console) -> Mapp
         device = pick_device(run.config.run.device, ranks.local)
         for line in _heading(run, dataset, device, ranks):
             say(console, line)
+        if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile:
+            say(console, _estimate(run, dataset, device, ranks))
         labelled_only = _labelled_only(run, dataset, device, ranks, console) if run.config.run.baseline else None
         method = run.config.method
         state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads", ranks)
@@ -140,6 +143,19 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "versions": versions(),
         "command": run.command,
     }
+
+
+def _estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
+    """How long all of it will take, from a few trial steps."""
+    methods = {run.config.method.name: run.config}
+    if run.config.run.baseline:
+        methods = {"labelled only": _yardstick_config(run.config), **methods}
+    seconds = {
+        name: config.optim.steps * seconds_a_step(config, dataset, run.split, device, ranks)
+        for name, config in methods.items()
+    }
+    parts = " and ".join(f"{clock(each)} for {name}" for name, each in seconds.items())
+    return f"about {clock(sum(seconds.values()))} for all {run.config.optim.steps:,} steps: {parts}"
 
 
 def _heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
@@ -239,10 +255,13 @@ def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> 
     return run
 
 
+def _yardstick_config(config: Config) -> Config:
+    return config.model_copy(update={"method": Supervised(heads=config.method.heads)})
+
+
 def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> float | None:
     """The same network and steps with the labelled images alone."""
-    config = run.config.model_copy(update={"method": Supervised(heads=run.config.method.heads)})
-    folder = run.baseline_folder
+    config, folder = _yardstick_config(run.config), run.baseline_folder
 
     def taken_up() -> Run:
         begun = (folder / "config.json").exists()

@@ -29,6 +29,9 @@ from cotrain.run import Run
 from cotrain.types import Batch, Learner, Losses, Pool, UserError
 
 
+LONG_STEP = 10.0  # seconds: no second one is needed to estimate the time
+
+
 @dataclass
 class State:
     """Everything that changes while training, and so everything a checkpoint holds."""
@@ -151,6 +154,18 @@ def take_step(
     state.average.update(state.net, state.step)
     state.step += 1
     return lr, losses
+
+
+def seconds_a_step(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> float:
+    """Of the second of two trial steps that nothing is kept of; of the first, if that took long."""
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
+    objective, seconds = objective_of(config, state, device, ranks), 0.0
+    while state.step < 2 and not ranks.any(seconds > LONG_STEP):
+        began = time.monotonic()
+        _, losses = take_step(config, state, objective, source.batch(state.step), source.generator(state.step))
+        losses.supervised.item()  # waits for a GPU
+        seconds = time.monotonic() - began
+    return seconds
 
 
 def train(

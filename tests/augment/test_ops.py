@@ -11,9 +11,9 @@ from PIL import Image
 from torch import Tensor
 
 from cotrain.augment import OPS, Policy, draw_op, pixels
+from cotrain.bench.pillow import apply
 
 from .pictures import KINDS, SIZES, batches, picture
-from .pillow_reference import apply
 
 ENHANCERS = ("Brightness", "Color", "Contrast", "Sharpness")
 SHIFTS = ("ShearX", "ShearY", "TranslateX", "TranslateY")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cotrain.augment import PRESETS, Draw, Policy, draw_plain, draw_strong, draw_weak, normalised, pixels
+from cotrain.bench.pillow import recipes, view
 
 from .pictures import KINDS, batches, picture
-from .pillow_reference import recipes, view
 
 SIZES = [(8, 8), (9, 16), (16, 9), (32, 32), (33, 31)]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,14 +1,17 @@
-"""The same views made by Pillow, one image at a time: what the tests compare with and the benchmark races against.
+"""The views made by Pillow, one image at a time: what tests compare with and benchmarks race against.
 
 A view is its levels, uint8 (H, W, C), and where it is hidden under FixMatch's mid-grey, bool (H, W).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+from torch import Tensor
 
 from cotrain.augment import OPS, Draw, Policy
 
@@ -63,6 +66,24 @@ def view(array: NDArray, recipe: Recipe, policy: Policy) -> tuple[NDArray, NDArr
         levels = crop(levels, recipe, policy)
         hidden = None if hidden is None else crop(hidden[..., None], recipe, policy)[..., 0]
     return levels, hidden
+
+
+def normalised_by_pillow(
+    images: Tensor, rows: NDArray, draw: Draw, policy: Policy, mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    """Views of images[rows] as float32 (n, C, H, W), as `cotrain.augment.normalised` makes them."""
+    arrays = images.numpy()
+    out = np.empty((len(rows), images.shape[3], *images.shape[1:3]), np.float32)
+    scale, offset = (np.array(values, np.float32)[:, None, None] for values in (std, mean))
+    for row, recipe, slot in zip(rows, recipes(draw), out, strict=True):
+        levels, hidden = view(arrays[row], recipe, policy)
+        slot[:] = levels.transpose(2, 0, 1)
+        slot /= np.float32(255)
+        if hidden is not None:
+            slot[:, hidden] = np.float32(0.5)
+        slot -= offset
+        slot /= scale
+    return torch.from_numpy(out)
 
 
 def crop(array: NDArray, recipe: Recipe, policy: Policy) -> NDArray:

@@ -1,0 +1,69 @@
+"""What a step cannot do without: its convolutions and batch-norms alone, at the shapes that it has them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer, and which of its gradients the step computes."""
+
+    layer: nn.Conv2d | nn.BatchNorm2d
+    shape: torch.Size
+    learning: bool
+    of_input: bool
+
+    @property
+    def multiplications(self) -> int:
+        """Of a convolution's forward; each gradient takes as many again."""
+        if not isinstance(self.layer, nn.Conv2d):
+            return 0
+        images, _, height, width = self.shape
+        stride = self.layer.stride[0]
+        outputs = images * -(-height // stride) * -(-width // stride)
+        return outputs * self.layer.weight.numel() * (1 + self.learning + self.of_input)
+
+
+@dataclass
+class Bare:
+    calls: list[Call] = field(default_factory=list)
+    inputs: dict[Any, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def record(cls, net: nn.Module, step: Callable[[], None]) -> Self:
+        """Take the step, and remember each call of a convolution or batch-norm in it."""
+        bare = cls()
+
+        def remember(layer: Any, arguments: tuple[Tensor, ...]) -> None:
+            (x,) = arguments
+            bare.calls.append(Call(layer, x.shape, torch.is_grad_enabled(), x.requires_grad))
+
+        hooks = [
+            layer.register_forward_pre_hook(remember)
+            for layer in net.modules()
+            if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)
+        ]
+        step()
+        for hook in hooks:
+            hook.remove()
+        for call in bare.calls:
+            wide = torch.randn(call.shape, device=call.layer.weight.device).to(memory_format=torch.channels_last)
+            bare.inputs.setdefault((call.shape, call.of_input), wide.requires_grad_(call.of_input))
+        return bare
+
+    @property
+    def gflop(self) -> float:
+        return 2e-9 * sum(call.multiplications for call in self.calls)
+
+    def run(self) -> None:
+        for call in self.calls:
+            x = self.inputs[call.shape, call.of_input]
+            with torch.set_grad_enabled(call.learning):
+                y = call.layer(x)
+                if call.learning:
+                    wanted = [*call.layer.parameters(), *([x] if call.of_input else [])]
+                    torch.autograd.grad(y, wanted, y)

@@ -1,0 +1,79 @@
+"""Two or more workers take turns, so that a noisy machine is noisy for all of them."""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from cotrain.bench.worker import Answer, Task
+from cotrain.types import UserError
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one repetition."""
+
+    seconds: list[float]  # in each turn
+    memory: float  # GB
+    first: dict[str, float]  # what it said after one repetition
+    last: dict[str, float]
+
+    @property
+    def least(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+class Worker:
+    """A process that does its task as often as it is told."""
+
+    def __init__(self, task: Task) -> None:
+        command = [sys.executable, "-m", "cotrain.bench.worker"]
+        chatter = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler announces itself
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=chatter, text=True
+        )
+        self._ask(json.dumps(asdict(task)))
+
+    def run(self, times: int) -> Answer:
+        return Answer(**self._ask(str(times)))
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            print(line, file=self.process.stdin, flush=True)
+            answer = json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, ValueError) as error:
+            raise UserError("a process of the benchmark ended early; not enough memory for this batch?") from error
+        if "error" in answer:
+            raise UserError(answer["error"])
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def race(tasks: Mapping[str, Task], turns: int = 5, turn_seconds: float = 1.0) -> dict[str, Timing]:
+    """Each turn lasts about as long for the fast as for the slow. What comes first in a process is not counted."""
+    with ExitStack() as running:
+        workers = {name: running.enter_context(Worker(task)) for name, task in tasks.items()}
+        first = {name: worker.run(1) for name, worker in workers.items()}
+        times = {name: max(1, round(turn_seconds / worker.run(1).seconds)) for name, worker in workers.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in workers}
+        last: dict[str, Answer] = {}
+        for _ in range(turns):
+            for name, worker in workers.items():
+                last[name] = worker.run(times[name])
+                seconds[name].append(last[name].seconds / times[name])
+    return {name: Timing(seconds[name], last[name].memory, first[name].facts, last[name].facts) for name in tasks}

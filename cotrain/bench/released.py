@@ -1,0 +1,82 @@
+"""A step as the paper's released code computes it, with the same weights and images.
+
+One NCHW batch of labelled, weak and strong images, all of it carried through backward; views made by Pillow, image by
+image; an optimiser and an average that go tensor by tensor.
+"""
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.augment import Draw
+from cotrain.bench.pillow import normalised_by_pillow
+from cotrain.config import Config
+from cotrain.data import Dataset, Source, Split
+from cotrain.optim import learning_rate, set_learning_rate
+from cotrain.train import State
+
+
+class PillowSource(Source):
+    """The same batches, made ahead in the same way."""
+
+    def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
+        return normalised_by_pillow(images, own_rows, draw, self.policy, self.mean, self.std)
+
+
+def released_steps(
+    config: Config, state: State, dataset: Dataset, split: Split, device: torch.device
+) -> Callable[[int], dict[str, float]]:
+    optim, heads = config.optim, config.method.heads
+    if heads < 3:
+        raise ValueError("the released code has three heads and more")
+    source = PillowSource(
+        dataset,
+        split,
+        config.augment,
+        config.method.views,
+        labelled=optim.labelled,
+        unlabelled=optim.unlabelled,
+        seed=config.run.seed,
+        device=device,
+    )
+    net = state.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    averaged, batches = copy.deepcopy(net), source.batches(0, optim.steps)
+    for group in state.optimizer.param_groups:
+        group["foreach"] = False
+
+    def step() -> Tensor:
+        batch = next(batches)
+        images = torch.cat([batch.x, batch.weak[0], *batch.strong]).contiguous()
+        shared, *strong = net.trunk(images).split([optim.labelled + optim.unlabelled] + [optim.unlabelled] * heads)
+        logits = [head(torch.cat([shared, view])) for head, view in zip(net.heads, strong, strict=True)]
+        sizes = [optim.labelled, optim.unlabelled, optim.unlabelled]
+        labelled, weak, own = zip(*(output.split(sizes) for output in logits), strict=True)
+        guesses = [output.detach().argmax(dim=-1) for output in weak]
+        loss = torch.stack([F.cross_entropy(output, batch.y) for output in labelled]).sum()
+        for head, output in enumerate(own):
+            first, *others = (guess for other, guess in enumerate(guesses) if other != head)
+            agreed = torch.stack([first == other for other in others]).all(dim=0)
+            loss = loss + (F.cross_entropy(output, first, reduction="none") * agreed).mean()
+        set_learning_rate(state.optimizer, learning_rate(optim.lr, state.step, optim.steps))
+        state.optimizer.zero_grad()
+        loss.backward()
+        state.optimizer.step()
+        state.step += 1
+        with torch.no_grad():
+            for kept, new in zip(averaged.parameters(), net.parameters(), strict=True):
+                kept.mul_(optim.ema).add_(new, alpha=1 - optim.ema)
+            for kept, new in zip(averaged.buffers(), net.buffers(), strict=True):
+                kept.copy_(new)
+        return loss
+
+    def work(steps: int) -> dict[str, float]:
+        for _ in range(steps):
+            loss = step()
+        return {"loss": loss.item()}
+
+    return work

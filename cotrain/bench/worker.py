@@ -1,0 +1,200 @@
+"""A process that takes training steps, or what they are compared with, and says how long they took.
+
+    python -m cotrain.bench.worker
+
+The first line it reads is a `Task`; it answers when all is built. Then each line asks for so many repetitions.
+A process of its own, because some settings hold for a whole process, and so that what one takes is its own memory.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from cotrain.allocator import keep_freed_memory
+from cotrain.augment import draw_strong, draw_weak, normalised
+from cotrain.bench.bare import Bare
+from cotrain.bench.pillow import normalised_by_pillow
+from cotrain.bench.released import released_steps
+from cotrain.config import Config
+from cotrain.data import Dataset, Split, draw_split, from_arrays
+from cotrain.data.imagefile import ImageFile
+from cotrain.device import pick_device
+from cotrain.log import Window
+from cotrain.train import State, begin, objective_of, source_of, take_step
+from cotrain.types import UserError
+
+
+@dataclass(frozen=True)
+class Task:
+    config: dict[str, Any]
+    what: str = "step"  # one of WORK
+    shape: tuple[int, int, int] = (32, 32, 3)
+    classes: int = 10
+    images: int = 10_000
+    file: str | None = None  # an ImageFile to take the images from, instead of made-up ones
+    keep_memory: bool = True
+    threads: int = field(default_factory=torch.get_num_threads)
+
+
+@dataclass(frozen=True)
+class Answer:
+    seconds: float
+    memory: float  # GB, the most there was so far
+    facts: dict[str, float]
+
+
+def main() -> None:
+    task = Task(**json.loads(sys.stdin.readline()))
+    try:
+        torch.set_num_threads(task.threads)
+        if task.keep_memory:
+            keep_freed_memory()
+        work = WORK[task.what](task, Config.parse(task.config))
+    except UserError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        facts = work(int(line))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        print(json.dumps(asdict(Answer(time.perf_counter() - began, memory, facts))), flush=True)
+
+
+Work = Callable[[int], dict[str, float]]  # does it so many times; what it says is about the last time
+
+
+def made_up(task: Task) -> Dataset:
+    """Smooth patches under a little noise: neighbouring levels repeat, as in photographs."""
+    height, width, channels = task.shape
+    labels = np.arange(task.images) % task.classes
+    if task.file is not None:
+        images = ImageFile(Path(task.file))
+        rows = np.arange(len(images))
+        names = tuple(map(str, range(task.classes)))
+        none = rows[:0]
+        return Dataset("made up", images, rows.astype(np.uint64), torch.from_numpy(labels), names, rows, none, none)
+    return from_arrays(made_up_images(task.images, height, width, channels), labels, name="made up")
+
+
+def made_up_images(number: int, height: int, width: int, channels: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    patches = rng.integers(20, 236, (number, height // 4 + 1, width // 4 + 1, channels), dtype=np.uint8)
+    images = patches.repeat(4, axis=1).repeat(4, axis=2)[:, :height, :width]
+    return images + rng.integers(0, 17, images.shape, dtype=np.uint8) - np.uint8(8)
+
+
+def drawn(task: Task, config: Config) -> tuple[Dataset, Split, torch.device]:
+    dataset = made_up(task)
+    labels = min(1000, len(dataset.images) // 2) // task.classes * task.classes
+    settings = config.data.model_copy(update={"labels": labels, "test_share": 0.0, "valid_share": 0.0})
+    return dataset, draw_split(dataset, settings, 0), pick_device(config.run.device)
+
+
+def training_steps(task: Task, config: Config) -> Work:
+    """The training loop without its files."""
+    dataset, split, device = drawn(task, config)
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
+    objective, window = objective_of(config, state, device), Window()
+    batches = source.batches(0, config.optim.steps)
+
+    def work(steps: int) -> dict[str, float]:
+        for _ in range(steps):
+            _, losses = take_step(config, state, objective, next(batches), source.generator(state.step))
+            window.add({"supervised": losses.supervised, "unsupervised": losses.unsupervised})
+        return window.read()
+
+    return work
+
+
+def released(task: Task, config: Config) -> Work:
+    dataset, split, device = drawn(task, config)
+    return released_steps(config, begin(config, dataset, split, device), dataset, split, device)
+
+
+def bare(task: Task, config: Config) -> Work:
+    """The step's convolutions and batch-norms alone."""
+    dataset, split, device = drawn(task, config)
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
+    recorded = Bare.record(state.net, lambda: _one_step(config, state, source, device))
+
+    def work(steps: int) -> dict[str, float]:
+        for _ in range(steps):
+            recorded.run()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return {"gflop": recorded.gflop}
+
+    return work
+
+
+def _one_step(config: Config, state: State, source: Any, device: torch.device) -> None:
+    take_step(config, state, objective_of(config, state, device), source.batch(0), source.generator(0))
+
+
+def profiled(task: Task, config: Config) -> Work:
+    """Training steps, and the share of them that goes to convolutions and to batch-norm."""
+    steps_of = training_steps(task, config)
+
+    def work(steps: int) -> dict[str, float]:
+        with profile(activities=[ProfilerActivity.CPU]) as watched:
+            steps_of(steps)
+        events = watched.key_averages()
+        total = sum(event.self_cpu_time_total for event in events)
+
+        def share(of: str) -> float:
+            return sum(event.self_cpu_time_total for event in events if of in event.key) / total
+
+        return {"convolutions": share("convolution"), "batch_norm": share("batch_norm")}
+
+    return work
+
+
+def views(task: Task, config: Config, kind: str, by: str) -> Work:
+    """One batch of views, on one thread; `task.images` is the batch."""
+    torch.set_num_threads(1)
+    height, width, channels = task.shape
+    images = torch.from_numpy(made_up_images(task.images, height, width, channels))
+    rows, draw = np.arange(task.images), draw_strong if kind == "strong" else draw_weak
+    mean, std = [0.5] * channels, [0.25] * channels
+
+    def ours() -> Tensor:
+        decided = draw(config.augment, task.images, height, width, np.random.default_rng(0))
+        return normalised(images, rows, decided, config.augment, mean, std)
+
+    known = draw(config.augment, task.images, height, width, np.random.default_rng(0))
+    by_pillow = partial(normalised_by_pillow, images, rows, known, config.augment, mean, std)
+
+    def work(times: int) -> dict[str, float]:
+        for _ in range(times):
+            made = ours() if by == "kernel" else by_pillow()
+        return {"mean": made.mean().item()}
+
+    return work
+
+
+WORK: dict[str, Callable[[Task, Config], Work]] = {
+    "step": training_steps,
+    "released": released,
+    "bare": bare,
+    "profile": profiled,
+    **{
+        f"{kind} views, {by}": partial(views, kind=kind, by=by)
+        for kind in ("strong", "weak")
+        for by in ("kernel", "Pillow")
+    },
+}
+
+if __name__ == "__main__":
+    main()
