@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 
 from cotrain import recipe_named
-from cotrain.data import Dataset, DataSettings, Source, cache, draw_split, open_data
-from cotrain.train import begin
-from cotrain.types import Learner
+from cotrain.allocator import keep_freed_memory
+from cotrain.data import Dataset, DataSettings, cache, draw_split, open_data
+from cotrain.train import begin, objective_of, source_of, take_step
 
 REPETITIONS = 5
 STEPS = 12
@@ -62,29 +62,16 @@ def _waited(dataset: Dataset) -> tuple[float, float]:
     config = recipe_named("small32")
     split = draw_split(dataset, DataSettings(), seed=0)
     device = torch.device("cpu")
-    state = begin(config, dataset, split, device)
-    source = Source(
-        dataset,
-        split,
-        config.augment,
-        config.method.views,
-        labelled=config.optim.labelled,
-        unlabelled=config.optim.unlabelled,
-        seed=0,
-        device=device,
-    )
+    keep_freed_memory()
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
+    objective = objective_of(config, state, device)
     source.batch(0)  # compiles the views
     batches, waited, began = source.batches(0, STEPS), 0.0, time.monotonic()
     for step in range(STEPS):
         asked = time.monotonic()
         batch = next(batches)
         waited += time.monotonic() - asked
-        learner = Learner(state.net, state.average.net, 0.0, source.generator(step), state.memory)
-        losses = config.method.loss(learner, batch)
-        state.optimizer.zero_grad()
-        (losses.supervised + losses.unsupervised).backward()
-        state.optimizer.step()
-        state.average.update(state.net, step)
+        take_step(config, state, objective, batch, source.generator(step))
     seconds = time.monotonic() - began
     return waited / seconds, seconds
 

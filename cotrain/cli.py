@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
+import torch
 from cyclopts import App, CycloptsError, Parameter, validators
 from rich.console import Console
 from rich.progress import track
@@ -298,8 +299,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
     except (UserError, CycloptsError, OSError) as error:
         _end(" ".join(str(error).split()), 2)
-    except MemoryError as error:
-        _end(f"not enough memory ({error}); use smaller batches or a smaller network", 2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        _end(f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network", 2)
     except LostRank as lost:
         _end(str(lost), 1, speaking=2)
     except (Interrupted, KeyboardInterrupt) as stop:

@@ -28,7 +28,6 @@ from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
 from cotrain.types import Batch, Learner, Losses, Pool, UserError
 
-
 LONG_STEP = 10.0  # seconds: no second one is needed to estimate the time
 
 

@@ -1,6 +1,5 @@
 """Images as uint8 tensors, named splits of them, and batches that depend on (seed, step) alone."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cotrain.data.digits import load_digits
 from cotrain.data.duplicates import contradicts, duplicates, leaks
 from cotrain.data.fetch import NAMES, placed
 from cotrain.data.folder import check_complete, load_folder
+from cotrain.data.memory import quarter_of_memory
 from cotrain.data.npz import load_npz
 from cotrain.data.settings import DataSettings
 from cotrain.data.source import Source
@@ -59,7 +59,7 @@ def open_data(
     as it is used.
     """
     settings, console = settings or DataSettings(), console or Console(quiet=True)
-    memory = _quarter_of_memory() if memory is None else memory
+    memory = quarter_of_memory() if memory is None else memory
     if source == "digits":
         return _as_asked(load_digits(), settings)
     if source in NAMES:
@@ -103,7 +103,3 @@ def _as_asked(dataset: Dataset, settings: DataSettings) -> Dataset:
         np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC)) for picture in pictures
     ]
     return replace(dataset, images=torch.from_numpy(np.stack(resized).reshape(shape)))
-
-
-def _quarter_of_memory() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4e9

@@ -8,7 +8,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.data.memory import check_room
 from cotrain.types import UserError
+
+COPIES = 2  # of all images while the parts of a file are put together
 
 
 def load_npz(path: Path) -> Dataset:
@@ -16,7 +19,10 @@ def load_npz(path: Path) -> Dataset:
         raise UserError(f"{path} does not exist")
     try:
         with np.load(path, allow_pickle=False) as file:
+            check_room(str(path), COPIES * sum(entry.file_size for entry in file.zip.infolist()) / 1e9)
             arrays: dict[str, Any] = {key: file[key] for key in file.files}
+    except UserError:
+        raise
     except (OSError, ValueError, TypeError, AttributeError, RuntimeError, BadZipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]

@@ -11,7 +11,7 @@ from torch import Tensor
 from cotrain.augment import Draw, Policy, draw_plain, draw_strong, draw_weak, normalised
 from cotrain.data.dataset import Dataset, Images
 from cotrain.data.split import Split
-from cotrain.types import Batch, Views
+from cotrain.types import Batch, UserError, Views
 
 
 class Source:
@@ -34,6 +34,7 @@ class Source:
         device: torch.device,
         part: tuple[int, int] = (0, 1),
     ) -> None:
+        check_fits(dataset.images, device)
         self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
@@ -91,6 +92,16 @@ class Source:
     def _of_each(self, images: Tensor, own_index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
         """(views, U, c, h, w): every view of every unlabelled image."""
         return self._render(images, np.tile(own_index, views), draw).unflatten(0, (views, self.unlabelled))
+
+
+def check_fits(images: Images, device: torch.device) -> None:
+    if isinstance(images, Tensor) and device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if images.nbytes > free:
+            raise UserError(
+                f"the images take {images.nbytes / 1e9:.1f} GB, and the GPU has {free / 1e9:.1f} GB left; "
+                "images as files in a folder are read as they are used with --memory 0"
+            )
 
 
 def near(

@@ -1,0 +1,35 @@
+"""How much memory there is for images."""
+
+import os
+from pathlib import Path
+
+from cotrain.types import UserError
+
+
+def quarter_of_memory() -> float:
+    """GB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4e9
+
+
+def free_memory() -> float:
+    """GB that the system, or the container this runs in, can still give."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        found.append(int(limit) - int(used))
+    except (OSError, ValueError):  # no Linux, no container, or one without a limit
+        pass
+    return min(found) / 1e9
+
+
+def check_room(what: str, gigabytes: float) -> None:
+    """Refuse, before anything is read, what cannot be held."""
+    free = free_memory()
+    if gigabytes > free:
+        raise UserError(
+            f"{what} needs {gigabytes:.1f} GB of memory, and {free:.1f} GB are free; images as files in a folder "
+            "are read from disk as they are used"
+        )
