@@ -49,6 +49,8 @@ def test_the_first_twenty_losses_are_the_ones_in_git(preset: str, tmp_path: Path
 ABLATIONS = {
     "one head": {"method.heads": 1},
     "one strong view": {"method.strong_views": "shared"},
+    "routed views": {"method.strong_views": "routed"},
+    "selected views": {"method.strong_pass": "selected"},
     "no weak augmentation": {"method.weak_augment": False},
     "same initialisation": {"model.head_init": "copied"},
     "no average": {"optim.ema": 0},
@@ -56,7 +58,7 @@ ABLATIONS = {
 
 
 @pytest.mark.parametrize("changes", ABLATIONS.values(), ids=ABLATIONS)
-def test_every_ablation_of_the_paper_trains(changes: dict, toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+def test_every_ablation_and_variant_trains(changes: dict, toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=changes)
     assert fitted.result["test_error"] < 25
     assert len(fitted.result["head_errors"]) == changes.get("method.heads", 3)

@@ -40,7 +40,11 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=chatter, text=True
         )
-        self._ask(json.dumps(asdict(task)))
+        try:
+            self._ask(json.dumps(asdict(task)))
+        except UserError:
+            self.__exit__()
+            raise
 
     def run(self, times: int) -> Answer:
         return Answer(**self._ask(str(times)))

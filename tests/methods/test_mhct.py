@@ -192,3 +192,67 @@ def test_a_shared_strong_view_reaches_every_head() -> None:
 def test_views_follow_the_settings() -> None:
     assert MultiHeadCoTraining(heads=5).views == Views(weak=1, strong=5)
     assert MultiHeadCoTraining(weak_augment=False).views == Views(weak=1, strong=3, weak_augment=False)
+
+
+def test_routing_sends_every_image_to_one_head_and_equally_many_to_each() -> None:
+    method = MultiHeadCoTraining(heads=5, strong_views="routed")
+    assert method.views == Views(weak=1, strong=1)
+    routes = [method.route(23, torch.Generator().manual_seed(seed)) for seed in range(40)]
+    for sent in routes:
+        assert (sent.sum(dim=0) == 1).all()
+        assert sent.sum(dim=1).max() - sent.sum(dim=1).min() == 1
+    assert torch.equal(routes[0], method.route(23, torch.Generator().manual_seed(0)))
+    assert len({tuple(sent.flatten().tolist()) for sent in routes}) == 40
+    shares = torch.stack(routes).float().mean(dim=(0, 2))
+    assert torch.allclose(shares, torch.full((5,), 0.2), atol=0.03), "no head is favoured over many steps"
+
+
+@pytest.mark.parametrize("weak_pass", ["joint", "separate"])
+@pytest.mark.parametrize("normaliser", ["selected", "batch"])
+def test_routed_loss_is_the_mean_over_what_each_head_was_sent(weak_pass: str, normaliser: str) -> None:
+    torch.manual_seed(3)
+    net, batch = MultiHead.cut(wrn(10, 1, channels=3, classes=3), 3).eval(), a_batch(1, 6, 30)
+    method = MultiHeadCoTraining(strong_views="routed", weak_pass=weak_pass, normaliser=normaliser)
+    losses = method.loss(learner(net), batch)
+
+    labels, selected = method.pseudo_label(net(batch.weak[0]))
+    strong, sent = net(batch.strong[0]), method.route(30, torch.Generator())
+    assert 0 < (selected & sent).sum() < 30
+    expected = 0.0
+    for head in range(3):
+        taught = [image for image in range(30) if sent[head, image] and selected[head, image]]
+        terms = [F.cross_entropy(strong[head, image], labels[head, image]).item() for image in taught]
+        expected += sum(terms) / (max(len(terms), 1) if normaliser == "selected" else 10) / 3
+    assert losses.unsupervised.item() == pytest.approx(expected, rel=1e-5)
+    assert losses.monitors["agreement"].item() == pytest.approx(selected.float().mean().item())
+
+
+@pytest.mark.parametrize("strong_views", ["per_head", "shared", "routed"])
+def test_leaving_out_unselected_views_is_exact_only_while_batchnorm_is_frozen(strong_views: str) -> None:
+    torch.manual_seed(3)
+    net = MultiHead.cut(wrn(10, 1, channels=3, classes=3), 3).eval()
+    batch = a_batch(3 if strong_views == "per_head" else 1, 6, 30)
+    methods = [MultiHeadCoTraining(strong_views=strong_views, strong_pass=which) for which in ("all", "selected")]
+
+    def both() -> list[tuple[float, list[Tensor]]]:
+        results = []
+        for method in methods:
+            net.zero_grad()
+            losses = method.loss(learner(net), batch)
+            assert 0 < losses.monitors["agreement"] < 1
+            (losses.supervised + losses.unsupervised).backward()
+            results.append((losses.unsupervised.item(), [parameter.grad.clone() for parameter in net.parameters()]))
+        return results
+
+    (whole, all_gradients), (part, some_gradients) = both()
+    assert part == pytest.approx(whole, rel=1e-5)
+    for one, other in zip(all_gradients, some_gradients, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+    net.train()
+    (whole, _), (part, _) = both()
+    assert part != pytest.approx(whole, rel=1e-4)
+
+
+def test_a_joint_pass_cannot_leave_out_what_it_does_not_know_yet() -> None:
+    with pytest.raises(ValueError, match="use weak_pass=separate"):
+        MultiHeadCoTraining(weak_pass="joint", strong_pass="selected")

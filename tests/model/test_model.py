@@ -93,6 +93,23 @@ def test_private_views_go_to_their_own_head_only() -> None:
         assert torch.allclose(logits[head, 2:], net(private[head])[head], atol=1e-5)
 
 
+@pytest.mark.parametrize("views", [3, 1])
+def test_a_head_computes_only_what_it_is_to_see(views: int) -> None:
+    torch.manual_seed(0)
+    net = MultiHead.cut(backbone("wrn-10-1", channels=3, classes=4), 3).eval()
+    shared, private = torch.randn(2, 3, 16, 16), torch.randn(views, 5, 3, 16, 16)
+    seen = torch.tensor([[1, 0, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    passed = []
+    net.trunk.register_forward_pre_hook(lambda _, images: passed.append(len(images[0])))
+    logits = net(shared, private, seen)
+    assert passed == [2 + (4 if views == 3 else 3)]
+    everything = net(shared, private)
+    assert torch.allclose(logits[:, :2], everything[:, :2], atol=1e-5)
+    for head in range(3):
+        assert torch.allclose(logits[head, 2:][seen[head]], everything[head, 2:][seen[head]], atol=1e-5)
+        assert not logits[head, 2:][~seen[head]].any()
+
+
 def test_every_cut_computes_the_same_function_of_its_stages() -> None:
     stages = backbone("wrn-10-1", channels=3, classes=4)
     assert stages.cuts == ["none", "stem", "group1", "group2", "group3"]

@@ -1,0 +1,90 @@
+"""What the machine has and has not is found out before any training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cotrain
+from cotrain import Config, Dataset, UserError
+from cotrain.cli import main
+from cotrain.data import memory
+from cotrain.device import pick_device, pick_precision
+from cotrain.log import read_log
+
+CPU = torch.device("cpu")
+
+
+def test_a_cpu_computes_in_float32_unless_told() -> None:
+    assert pick_precision("auto", CPU) == pick_precision("float32", CPU) == torch.float32
+    assert pick_device("cpu", local_rank=3) == CPU
+
+
+def test_bfloat16_trains_here_or_is_refused_before_anything_is_written(
+    toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    out, settings = tmp_path / "run", {"run.precision": "bfloat16", "run.device": "cpu"}
+    try:
+        pick_precision("bfloat16", CPU)
+    except UserError:
+        with pytest.raises(UserError, match="bfloat16 does not work on this CPU"):
+            cotrain.fit(toy, out=out, config=tiny, settings=settings)
+        assert not out.exists()
+        return
+    fitted = cotrain.fit(toy, out=out, config=tiny, settings=settings)
+    assert fitted.result["precision"] == "bfloat16"
+    assert fitted.result["test_error"] < 25
+
+
+def test_the_loss_and_the_vote_are_float32_in_any_precision() -> None:
+    logits = torch.tensor([[[20.0, 19.9]]], dtype=torch.bfloat16)
+    assert cotrain.ops.heads_cross_entropy(logits, torch.tensor([0])).dtype == torch.float32
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_memory_layout_does_not_change_what_is_learnt(
+    channels_last: bool, toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    settings = {"run.channels_last": channels_last, "optim.steps": 3, "run.log_every": 1}
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=settings)
+    plain = cotrain.fit(toy, out=tmp_path / "plain", config=tiny, settings=settings | {"run.channels_last": True})
+    losses = [[row["supervised"] for row in read_log(run.folder / "log.jsonl")] for run in (fitted, plain)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_learns_the_same(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    settings = {"optim.steps": 3, "run.log_every": 1}
+    runs = [
+        cotrain.fit(toy, out=tmp_path / str(compiled), config=tiny, settings=settings | {"run.compile": compiled})
+        for compiled in (True, False)
+    ]
+    losses = [[row["supervised"] for row in read_log(run.folder / "log.jsonl")] for run in runs]
+    np.testing.assert_allclose(*losses, rtol=1e-3)
+
+
+def test_arrays_that_memory_cannot_hold_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "large.npz"
+    np.savez_compressed(path, train_images=np.zeros((2000, 32, 32, 3), np.uint8), train_labels=np.arange(2000) % 2)
+    assert 0.1 < memory.free_memory() < 10_000
+    monkeypatch.setattr(memory, "free_memory", lambda: 0.01)
+    with pytest.raises(SystemExit) as end:
+        main(["fit", str(path), "--out", str(tmp_path / "run")])
+    line = capsys.readouterr().err
+    assert end.value.code == 2
+    assert f"{path} needs 0.0 GB of memory" in line and line.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def greedy(*_: object, **__: object) -> None:
+        torch.empty(2**60, dtype=torch.uint8)
+
+    monkeypatch.setattr("cotrain.cli.fit", greedy)
+    with pytest.raises(SystemExit) as end:
+        main(["fit", "digits"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("cotrain: not enough memory (")
