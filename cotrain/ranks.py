@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -160,6 +161,7 @@ def _is_of_connections(error: RuntimeError) -> bool:
 
 
 _groups: list[dist.ProcessGroup] = []
+_joins = count()
 
 
 def _control() -> dist.ProcessGroup:
@@ -189,7 +191,9 @@ def joined(device_name: str) -> Iterator[Ranks]:
     if on_gpu:
         torch.cuda.set_device(ranks.local % torch.cuda.device_count())
     try:
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=REACH)
+        store, rank, size = next(dist.rendezvous("env://", timeout=REACH))
+        apart = dist.PrefixStore(f"cotrain {next(_joins)}", store)  # a process may join again: one fit after another
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=REACH)
     except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]
