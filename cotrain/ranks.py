@@ -5,7 +5,9 @@ call of the network. Row i of a batch belongs to rank i % N. Rank 0 alone writes
 """
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,12 +106,17 @@ class Ranks:
 
     @contextmanager
     def together(self, message: Callable[[], str]) -> Iterator[None]:
-        """What breaks because another process is gone ends with this message."""
+        """What breaks because another process is gone ends with this message.
+
+        torchrun then sends SIGTERM to those that are left: they ignore it, to say what happened and end by themselves.
+        """
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not _is_of_connections(error):
                 raise
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise LostRank(message()) from error
 
     def divide(self, net: nn.Module) -> nn.Module:

@@ -172,8 +172,8 @@ def train(
     with (
         Log(run.log_path if ranks.first else None, state.step) as log,
         StepProgress(console, title, state.step, optim.steps) as progress,
-        stop_requests() as stop,
         ranks.together(lambda: _lost(run, state)),
+        stop_requests() as stop,
     ):
         for batch in source.batches(state.step, optim.steps):
             lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
