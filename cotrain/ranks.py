@@ -5,11 +5,14 @@ call of the network. Row i of a batch belongs to rank i % N. Rank 0 alone writes
 """
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -103,12 +106,17 @@ class Ranks:
 
     @contextmanager
     def together(self, message: Callable[[], str]) -> Iterator[None]:
-        """What breaks because another process is gone ends with this message."""
+        """What breaks because another process is gone ends with this message.
+
+        torchrun then sends SIGTERM to those that are left: they ignore it, to say what happened and end by themselves.
+        """
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not _is_of_connections(error):
                 raise
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise LostRank(message()) from error
 
     def divide(self, net: nn.Module) -> nn.Module:
@@ -160,6 +168,7 @@ def _is_of_connections(error: RuntimeError) -> bool:
 
 
 _groups: list[dist.ProcessGroup] = []
+_joins = count()
 
 
 def _control() -> dist.ProcessGroup:
@@ -189,7 +198,9 @@ def joined(device_name: str) -> Iterator[Ranks]:
     if on_gpu:
         torch.cuda.set_device(ranks.local % torch.cuda.device_count())
     try:
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=REACH)
+        store, rank, size = next(dist.rendezvous("env://", timeout=REACH))
+        apart = dist.PrefixStore(f"cotrain {next(_joins)}", store)  # a process may join again: one fit after another
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=REACH)
     except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]

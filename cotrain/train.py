@@ -53,6 +53,7 @@ class Objective(nn.Module):
     def __init__(self, config: Config, state: State, precision: torch.dtype, ranks: Ranks) -> None:
         super().__init__()
         self.net, self.method, self.steps = state.net, config.method, config.optim.steps
+        self.teacher = state.average.net  # its batch-norm statistics are rank 0's on all ranks, as in a checkpoint
         self.device = next(state.net.parameters()).device
         self.autocast = torch.autocast(self.device.type, precision, enabled=precision != torch.float32)
         self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
@@ -185,8 +186,8 @@ def train(
     with (
         Log(run.log_path if ranks.first else None, state.step) as log,
         StepProgress(console, title, state.step, optim.steps) as progress,
-        stop_requests() as stop,
         ranks.together(lambda: _lost(run, state)),
+        stop_requests() as stop,
     ):
         for batch in source.batches(state.step, optim.steps):
             lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
@@ -258,9 +259,10 @@ def restore(
         state.memory[name].copy_(tensor)
     state.scaler.load_state_dict(facts["scaler"])
     state.step, state.seconds = facts["step"], facts["seconds"]
-    for what, now in {"threads": torch.get_num_threads(), "processes": ranks.size}.items():
-        if now != facts[what]:
-            yield f"resumed with {now} {what} instead of {facts[what]}: weights may differ from an uninterrupted run's"
+    for one, many, now in (("thread", "threads", torch.get_num_threads()), ("process", "processes", ranks.size)):
+        if now != facts[many]:
+            what = f"{now} {one if now == 1 else many} instead of {facts[many]}"
+            yield f"resumed with {what}: weights may differ from an uninterrupted run's"
 
 
 def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
