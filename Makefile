@@ -7,7 +7,7 @@ demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
 test: check  ## lint, types, and the default tests
-	$(BIN)/pytest -n 2 -m "not slow and not realdata"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not realdata"
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(BIN)/pytest -m "slow or realdata"

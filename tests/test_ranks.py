@@ -20,7 +20,6 @@ from cotrain.train import source_of
 from cotrain.types import Learner
 from tests.ranks_worker import CASES, CPU, STEP, decided, digits
 
-pytestmark = pytest.mark.xdist_group("ranks")
 each_case = pytest.mark.parametrize("name", CASES)
 Found = list[dict[str, Tensor]]
 

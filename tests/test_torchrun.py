@@ -16,7 +16,6 @@ import pytest
 from cotrain.cli import main
 from cotrain.log import read_log
 
-pytestmark = pytest.mark.xdist_group("torchrun")
 STEPS = 60
 ARGUMENTS = (
     f"fit digits --optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
