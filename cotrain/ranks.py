@@ -173,7 +173,7 @@ _joins = count()
 
 def _control() -> dist.ProcessGroup:
     """Small messages between processes go by gloo, also where tensors go by NCCL: no GPU is waited for."""
-    return _groups[0]
+    return _groups[-1]
 
 
 def own_rank() -> int:
@@ -183,31 +183,42 @@ def own_rank() -> int:
 
 @contextmanager
 def joined(device_name: str) -> Iterator[Ranks]:
-    """The processes of this job, if torchrun started it; else this one alone. Leaving it ends the job's connections."""
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or dist.is_initialized():
+    """The processes of this job, if torchrun started it; else this one alone. Leaving it ends the job's connections.
+
+    Where the caller has joined them already, they are those.
+    """
+    began = not dist.is_initialized()
+    if began and os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks()
         return
+    if began:
+        _begin(device_name)
+    _groups.append(dist.new_group(backend="gloo", timeout=WAIT))
+    ranks = Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
+    try:
+        with ranks.together(lambda: "another process of this job has ended; start the job again"):
+            yield ranks
+    finally:
+        _groups.pop()
+        if began:
+            dist.destroy_process_group()
+
+
+def _begin(device_name: str) -> None:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UserError(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} but {' and '.join(missing)} not set: start several processes with "
             "torchrun (docs/cluster.md), or unset WORLD_SIZE"
         )
-    ranks = Ranks(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
     on_gpu = device_name != "cpu" and torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.set_device(ranks.local % torch.cuda.device_count())
     try:
+        if on_gpu:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         store, rank, size = next(dist.rendezvous("env://", timeout=REACH))
         apart = dist.PrefixStore(f"cotrain {next(_joins)}", store)  # a process may join again: one fit after another
-        dist.init_process_group("nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=REACH)
-    except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=WAIT)
+    except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address or number
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]
-        raise UserError(f"rank {ranks.rank} cannot meet the other processes at {place} ({reason})") from error
-    _groups.append(dist.new_group(backend="gloo", timeout=WAIT))
-    try:
-        yield ranks
-    finally:
-        _groups.clear()
-        dist.destroy_process_group()
+        raise UserError(f"rank {os.environ['RANK']} cannot meet the other processes at {place} ({reason})") from error
