@@ -2,6 +2,7 @@
 
 Ours includes drawing the random decisions; Pillow gets them drawn beforehand, and its flip and crop are one numpy
 lookup, so that each image is converted once. Each side runs in blocks of about equal length, which alternate.
+Freed memory is kept for both, as it is in training.
 """
 
 import statistics
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from cotrain.allocator import keep_freed_memory
 from cotrain.augment import OPS, PRESETS, draw_op, draw_strong, draw_weak, normalised, pixels
 from cotrain.augment.policy import PAPER_RANGES
 from cotrain.bench.pillow import Recipe, apply, crop, recipes, view
@@ -43,6 +45,7 @@ class Race:
 
 def rows() -> list[dict[str, Any]]:
     """One row for each pair of ours and another; times are microseconds per image."""
+    keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

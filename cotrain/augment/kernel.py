@@ -1,22 +1,31 @@
 """Views on the CPU: one compiled loop over the images of a batch, equal to Pillow in every bit.
 
 A picture is a (H, W, C) array of levels; beside it goes `hidden`, (H, W, 1), one where mid-grey is painted at the end.
-A window is the rows and the columns of a picture to show, and the part of them that is not zero padding.
+Levels are written to bytes as they are, and to floats through a table or by arithmetic that gives the same.
 All compiled code is in this one file, because numba's cache notices no change in another.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cotrain.augment import policy
-
-Window = tuple[NDArray, NDArray, NDArray]
 
 # Without fastmath: a fused or reordered float operation would leave Pillow's rounding.
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 # So that a loop over channels, called with the constant 3, is unrolled: about three times as fast.
 inlined = numba.njit(inline="always", error_model="numpy")
+written_in_llvm: Any = intrinsic
+MIRRORED = 16
+# 1 / 255 as two floats.
+UNIT = np.float32(1 / 255)
+UNIT_REST = np.float32(1 / 255 - float(UNIT))
+# Arrays are not unpacked, and views of them made rarely: numba counts their references, which takes longer than a row.
 # Hot loops index by np.uintp: numba tests a signed index each time, as it could count from the end.
 
 
@@ -29,131 +38,224 @@ def render(
     cutout: NDArray,
     truncated: NDArray,
     table: NDArray,
+    formula: NDArray,
     out: NDArray,
 ) -> None:
     """Write view i of images[rows[i]] to out[i].
 
     `draw` is the fields of a Draw, `style` those of the policy that are not in it, `cutout` (C,) the levels of boxes.
-    `truncated` (C, 256) maps the levels of truncated views, `table` (C, 257) all levels and, last, mid-grey on writing.
+    `truncated` (C, 256) maps the levels of truncated views; `table` (C, 257) has what to write for each level and for
+    mid-grey, last; `formula` is what `calculate` needs to give the same as the table, or has no columns.
     """
     flip, shift, truncate, ops, magnitudes, affines, boxes = draw
     zero_padding, crop_last, grey_fill, grey_box = style
     _, height, width, channels = images.shape
+    grey = grey_fill or grey_box
     pictures = np.empty((3, height, width, channels), np.uint8)
     masks = np.empty((3, height, width, 1), np.uint8)
-    whole = np.arange(height), np.arange(width), np.array([0, height, 0, width])
-    crop = np.arange(height), np.arange(width), np.array([0, height, 0, width])
     for i in range(len(rows)):
-        source = images[rows[i]]
-        find_crop(shift[i], flip[i], zero_padding, crop)
-        if not (zero_padding or truncate[i] or ops.shape[1] > 0 or boxes[i, 2] > 0):
-            look_up(source, crop, table, out[i])
+        source, down, right = images[rows[i]], shift[i, 0], shift[i, 1]
+        if not (flip[i] or zero_padding or truncate[i] or ops.shape[1] > 0 or boxes[i, 2] > 0):
+            crop(source, down, right, False, False, table, formula, out[i])
             continue
-        copy(source, whole if crop_last else crop, pictures[0])
-        if truncate[i]:
-            look_up(pictures[0], whole, truncated, pictures[0])
-        picture, hidden = operate(ops[i], magnitudes[i], affines[i], grey_fill, pictures, masks, whole)
-        cut_out(boxes[i], grey_box, cutout, picture, hidden)
+        shown = 0
         if crop_last:
-            copy(picture, crop, pictures[2])
-            copy(hidden, crop, masks[2])
-            picture, hidden = pictures[2], masks[2]
-        look_up(picture, whole, table, out[i])
-        if grey_fill or grey_box:
-            paint_grey(hidden, table, out[i])
+            write(source, 0, table, formula, pictures[0], 0, source.size)
+        else:
+            crop(source, down, right, flip[i], zero_padding, table, formula, pictures[0])
+        if truncate[i]:
+            look_up(pictures[0].ravel(), truncated, pictures[0].ravel())
+        if grey:
+            fill(masks[0], 0)
+        if ops.shape[1] > 0:
+            shown = operate(ops[i], magnitudes[i], affines[i], grey, grey_fill, pictures, masks)
+        if boxes[i, 2] > 0:
+            cut_out(boxes[i], grey_box, cutout, pictures[shown], masks[shown])
+        if crop_last:
+            crop(pictures[shown], down, right, flip[i], zero_padding, table, formula, pictures[2])
+            if grey:
+                crop(masks[shown], down, right, flip[i], zero_padding, table, formula, masks[2])
+            shown = 2
+        write(pictures[shown], 0, table, formula, out[i], 0, source.size)
+        if grey:
+            paint_grey(masks[shown], table, out[i])
 
 
 @compiled
 def operate(
-    ops: NDArray,
-    magnitudes: NDArray,
-    affines: NDArray,
-    grey_fill: bool,
-    pictures: NDArray,
-    masks: NDArray,
-    whole: Window,
-) -> tuple[NDArray, NDArray]:
-    """Apply the operations to the first picture; the result is that or the second, and what of it is hidden."""
-    picture, spare = pictures[0], pictures[1]
-    hidden, spare_hidden = masks[0], masks[1]
-    fill(hidden, 0)
+    ops: NDArray, magnitudes: NDArray, affines: NDArray, grey: bool, grey_fill: bool, pictures: NDArray, masks: NDArray
+) -> int:
+    """Apply the operations to the first picture, and to its mask if anything is grey; where both are then."""
+    shown = 0
     for k in range(len(ops)):
         if ops[k] in policy.GEOMETRIC:
-            transform(affines[k], picture, 0, spare)
-            picture, spare = spare, picture
-            if grey_fill:
-                transform(affines[k], hidden, 1, spare_hidden)
-                hidden, spare_hidden = spare_hidden, hidden
+            transform(affines[k], pictures[shown], 0, pictures[1 - shown])
+            if grey:
+                transform(affines[k], masks[shown], int(grey_fill), masks[1 - shown])
+            shown = 1 - shown
         elif ops[k] != policy.IDENTITY:
-            change_levels(ops[k], magnitudes[k], picture, spare, whole)
-            if ops[k] in policy.OPAQUE:
-                fill(hidden, 0)
-    return picture, hidden
+            change_levels(ops[k], magnitudes[k], pictures[shown], pictures[1 - shown])
+            if grey and ops[k] in policy.OPAQUE:
+                fill(masks[shown], 0)
+    return shown
 
 
 @compiled
-def find_crop(shift: NDArray, flip: bool, zero_padding: bool, window: Window) -> None:
-    """Set the window: mirrored at the borders or, as far as it is not inside, zero."""
-    rows, columns, inside = window
-    height, width = len(rows), len(columns)
-    for y in range(height):
-        row = abs(y + shift[0])
-        rows[y] = min(row, 2 * (height - 1) - row)
-    for x in range(width):
-        column = abs(x + shift[1])
-        column = min(column, 2 * (width - 1) - column)
-        columns[x] = width - 1 - column if flip else column
-    if zero_padding:
-        inside[0], inside[1] = max(0, -shift[0]), min(height, height - shift[0])
-        inside[2], inside[3] = max(0, -shift[1]), min(width, width - shift[1])
-
-
-@compiled
-def copy(source: NDArray, window: Window, target: NDArray) -> None:
-    rows, columns, inside = window
-    height, width, channels = target.shape
-    if channels == 3:
-        copy_pixels(source, rows, columns, target, 3)
-    else:
-        copy_pixels(source, rows, columns, target, channels)
-    if inside[1] - inside[0] < height or inside[3] - inside[2] < width:
-        for y in range(height):
-            for x in range(width):
-                if not (inside[0] <= y < inside[1] and inside[2] <= x < inside[3]):
-                    for c in range(channels):
-                        target[y, x, c] = 0
-
-
-@inlined
-def copy_pixels(source: NDArray, rows: NDArray, columns: NDArray, target: NDArray, channels: int) -> None:
-    for y in range(len(rows)):
-        row = np.uintp(rows[y])
-        for x in range(len(columns)):
-            column = np.uintp(columns[x])
-            for c in range(channels):
-                target[y, x, c] = source[row, column, c]
-
-
-@compiled
-def look_up(source: NDArray, window: Window, table: NDArray, target: NDArray) -> None:
-    """Copy a window without padding, each channel's levels through that channel's table."""
-    rows, columns, _ = window
-    if source.shape[2] == 3:
-        look_up_pixels(source, rows, columns, table, target, 3)
-    else:
-        look_up_pixels(source, rows, columns, table, target, source.shape[2])
-
-
-@inlined
-def look_up_pixels(
-    source: NDArray, rows: NDArray, columns: NDArray, table: NDArray, target: NDArray, channels: int
+def crop(
+    source: NDArray,
+    down: int,
+    right: int,
+    flip: bool,
+    zero_padding: bool,
+    table: NDArray,
+    formula: NDArray,
+    target: NDArray,
 ) -> None:
-    for y in range(len(rows)):
-        row = np.uintp(rows[y])
-        for x in range(len(columns)):
-            column = np.uintp(columns[x])
+    """Flip (bytes only), and show what is so far down and to the right; outside, mirrored at the border or zero."""
+    height, width, channels = source.shape
+    if not flip:
+        # One run of memory; what it brings from beyond the end of a row is outside, and written again.
+        start = (down * width + right) * channels
+        write(source, max(0, start), table, formula, target, max(0, -start), source.size - abs(start))
+    elif channels == 3 and width - abs(right) >= MIRRORED:
+        mirror_inside(source, down, right, target)
+    else:
+        fetch(source, down, right, flip, (0, height, 0, width), table, target)
+    outer_rows = (0, -down) if down < 0 else (height - down, height)
+    outer_columns = (0, -right) if right < 0 else (width - right, width)
+    if zero_padding:
+        target[outer_rows[0] : outer_rows[1]] = 0
+        target[:, outer_columns[0] : outer_columns[1]] = 0
+    else:
+        fetch(source, down, right, flip, (*outer_rows, 0, width), table, target)
+        fetch(source, down, right, flip, (0, height, *outer_columns), table, target)
+
+
+@compiled
+def fetch(
+    source: NDArray, down: int, right: int, flip: bool, part: tuple[int, int, int, int], table: NDArray, target: NDArray
+) -> None:
+    """A part of a crop, pixel by pixel."""
+    if source.shape[2] == 3:
+        fetch_pixels(source, down, right, flip, part, table, target, 3)
+    else:
+        fetch_pixels(source, down, right, flip, part, table, target, source.shape[2])
+
+
+@inlined
+def fetch_pixels(
+    source: NDArray,
+    down: int,
+    right: int,
+    flip: bool,
+    part: tuple[int, int, int, int],
+    table: NDArray,
+    target: NDArray,
+    channels: int,
+) -> None:
+    height, width, _ = source.shape
+    for y in range(part[0], part[1]):
+        row = mirrored(y + down, height)
+        for x in range(part[2], part[3]):
+            column = mirrored(x + right, width)
+            column = width - 1 - column if flip else column
             for c in range(channels):
-                target[y, x, c] = table[c, source[row, column, c]]
+                level = source[np.uintp(row), np.uintp(column), c]
+                target[np.uintp(y), np.uintp(x), c] = level if target.itemsize == 1 else table[c, level]
+
+
+@inlined
+def mirrored(place: int, size: int) -> int:
+    return min(abs(place), 2 * (size - 1) - abs(place))
+
+
+@compiled
+def mirror_inside(source: NDArray, down: int, right: int, target: NDArray) -> None:
+    """The part of a flipped crop that is inside, for three channels; the last pixels of a row perhaps twice."""
+    height, width, _ = source.shape
+    first, last = max(0, -right), min(width, width - right)
+    levels, result = source.ravel(), target.ravel()
+    for y in range(max(0, -down), min(height, height - down)):
+        for begin in range(first, last, MIRRORED):
+            x = min(begin, last - MIRRORED)
+            column = width - right - x - MIRRORED
+            mirror_pixels(levels, 3 * ((y + down) * width + column), result, 3 * (y * width + x))
+
+
+@written_in_llvm
+def mirror_pixels(_: Any, source: Any, start: Any, target: Any, place: Any) -> Any:
+    """Turn around MIRRORED pixels of three bytes: one instruction instead of three loads and stores for each."""
+    vector = ir.VectorType(ir.IntType(8), 3 * MIRRORED)
+    order = [3 * pixel + c for pixel in reversed(range(MIRRORED)) for c in range(3)]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def pointer(array: int) -> Any:
+            data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
+            return builder.bitcast(builder.gep(data, [arguments[array + 1]]), vector.as_pointer())
+
+        pixels = builder.load(pointer(0), align=1)
+        indices = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
+        builder.store(builder.shuffle_vector(pixels, pixels, indices), pointer(2), align=1)
+        return context.get_dummy_value()
+
+    return types.void(source, start, target, place), generate
+
+
+@compiled
+def write(
+    picture: NDArray, start: int, table: NDArray, formula: NDArray, target: NDArray, place: int, length: int
+) -> None:
+    """So many levels from a start to a place, both at a pixel's first channel."""
+    source, result = picture.ravel()[start : start + length], target.ravel()[place : place + length]
+    if target.itemsize == 1:
+        for i in range(length):
+            result[i] = source[i]
+        return
+    done = calculate(source, formula, result) if formula.size > 0 else 0
+    if done < length:
+        look_up(source[done:], table, result[done:])
+
+
+@written_in_llvm
+def fused(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def generate(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@compiled
+def calculate(source: NDArray, formula: NDArray, target: NDArray) -> int:
+    """Float32's (level / 255 - mean) / std, each division a product with a reciprocal that two floats hold together.
+
+    The rows of `formula` are the mean, the reciprocal of std and what that lacks; its columns alternate the channels.
+    As many levels as it has columns are made at a time; how many are made in all is returned.
+    """
+    mean, scale, rest = formula[0], formula[1], formula[2]
+    block = formula.shape[1]
+    for start in range(0, source.size - block + 1, block):
+        for i in range(block):
+            level = np.float32(source[np.uintp(start + i)])
+            centred = fused(level, UNIT, level * UNIT_REST) - mean[np.uintp(i)]
+            target[np.uintp(start + i)] = fused(centred, scale[np.uintp(i)], centred * rest[np.uintp(i)])
+    return source.size - source.size % block
+
+
+@compiled
+def look_up(source: NDArray, table: NDArray, target: NDArray) -> None:
+    if len(table) == 3:
+        look_up_pixels(source, table, target, 3)
+    else:
+        look_up_pixels(source, table, target, len(table))
+
+
+@inlined
+def look_up_pixels(source: NDArray, table: NDArray, target: NDArray, channels: int) -> None:
+    for i in range(0, source.size, channels):
+        for c in range(channels):
+            target[np.uintp(i + c)] = table[c, source[np.uintp(i + c)]]
 
 
 @compiled
@@ -168,9 +270,8 @@ def paint_grey(hidden: NDArray, table: NDArray, target: NDArray) -> None:
 
 @compiled
 def cut_out(box: NDArray, grey_box: bool, cutout: NDArray, picture: NDArray, hidden: NDArray) -> None:
-    left, top, right, bottom = box
-    for y in range(top, bottom):
-        for x in range(left, right):
+    for y in range(box[1], box[3]):
+        for x in range(box[0], box[2]):
             hidden[y, x, 0] = grey_box
             for c in range(len(cutout)):
                 picture[y, x, c] = cutout[c]
@@ -178,15 +279,14 @@ def cut_out(box: NDArray, grey_box: bool, cutout: NDArray, picture: NDArray, hid
 
 @compiled
 def fill(picture: NDArray, level: int) -> None:
-    flat = picture.reshape(-1)
+    flat = picture.ravel()
     for i in range(flat.size):
         flat[i] = level
 
 
 @compiled
 def transform(affine: NDArray, picture: NDArray, outside: int, target: NDArray) -> None:
-    a, _, _, d, _, _ = affine
-    if a == 65536 and d == 0:
+    if affine[0] == 65536 and affine[3] == 0:
         slide_rows(affine, picture, outside, target)
     elif picture.shape[2] == 3:
         map_pixels(affine, picture, outside, target, 3)
@@ -197,23 +297,31 @@ def transform(affine: NDArray, picture: NDArray, outside: int, target: NDArray) 
 @inlined
 def map_pixels(affine: NDArray, picture: NDArray, outside: int, target: NDArray, channels: int) -> None:
     height, width, _ = picture.shape
-    a, b, c, d, e, f = affine
+    a, b, c, d, e, f = affine[0], affine[1], affine[2], affine[3], affine[4], affine[5]
+    fill(target, outside)
     for y in range(height):
-        for x in range(width):
-            column, row = (a * x + b * y + c) >> 16, (d * x + e * y + f) >> 16
-            if 0 <= column < width and 0 <= row < height:
-                for channel in range(channels):
-                    target[y, x, channel] = picture[row, column, channel]
-            else:
-                for channel in range(channels):
-                    target[y, x, channel] = outside
+        column, row = b * y + c, e * y + f
+        first, last = 0, width
+        while first < last and not within(column + a * first, row + d * first, height, width):
+            first += 1
+        while first < last and not within(column + a * (last - 1), row + d * (last - 1), height, width):
+            last -= 1
+        for x in range(first, last):
+            from_row, from_column = np.uintp((row + d * x) >> 16), np.uintp((column + a * x) >> 16)
+            for channel in range(channels):
+                target[np.uintp(y), np.uintp(x), channel] = picture[from_row, from_column, channel]
+
+
+@inlined
+def within(column: int, row: int, height: int, width: int) -> bool:
+    return 0 <= column < width << 16 and 0 <= row < height << 16
 
 
 @compiled
 def slide_rows(affine: NDArray, picture: NDArray, outside: int, target: NDArray) -> None:
     """The affine map when every row only moves as a whole: translation and ShearX."""
     height, width, channels = picture.shape
-    _, b, c, _, e, f = affine
+    b, c, e, f = affine[1], affine[2], affine[4], affine[5]
     source, result = picture.reshape((height, width * channels)), target.reshape((height, width * channels))
     fill(target, outside)
     for y in range(height):
@@ -224,7 +332,7 @@ def slide_rows(affine: NDArray, picture: NDArray, outside: int, target: NDArray)
 
 
 @inlined
-def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray, whole: Window) -> None:
+def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray) -> None:
     if op == policy.POSTERIZE:
         posterize(int(magnitude), picture)
     elif op == policy.SOLARIZE:
@@ -235,7 +343,7 @@ def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray, w
             find_autocontrast(picture, table)
         else:
             find_equalize(picture, table)
-        look_up(picture, whole, table, picture)
+        look_up(picture.ravel(), table, picture.ravel())
     else:
         find_degenerate(op, picture, spare)
         blend(spare, picture, np.float32(magnitude))
@@ -243,7 +351,7 @@ def change_levels(op: int, magnitude: float, picture: NDArray, spare: NDArray, w
 
 @compiled
 def posterize(bits: int, picture: NDArray) -> None:
-    flat = picture.reshape(-1)
+    flat = picture.ravel()
     mask = np.uint8(256 - (1 << (8 - bits)))
     for i in range(flat.size):
         flat[i] &= mask
@@ -251,7 +359,7 @@ def posterize(bits: int, picture: NDArray) -> None:
 
 @compiled
 def solarize(threshold: int, picture: NDArray) -> None:
-    flat = picture.reshape(-1)
+    flat = picture.ravel()
     for i in range(flat.size):
         flat[i] = flat[i] if flat[i] < threshold else 255 - flat[i]
 
@@ -259,7 +367,7 @@ def solarize(threshold: int, picture: NDArray) -> None:
 @compiled
 def blend(degenerate: NDArray, picture: NDArray, factor: np.float32) -> None:
     """Pillow's blend, in float32 and truncated."""
-    base, flat = degenerate.reshape(-1), picture.reshape(-1)
+    base, flat = degenerate.ravel(), picture.ravel()
     for i in range(flat.size):
         start = np.float32(base[i])
         mixed = start + factor * (np.float32(flat[i]) - start)

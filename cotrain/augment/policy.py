@@ -36,6 +36,8 @@ ROTATE, SHARPNESS, SHEAR_X, SHEAR_Y, SOLARIZE, TRANSLATE_X, TRANSLATE_Y = range(
 
 ENHANCERS = ("Brightness", "Color", "Contrast", "Sharpness")
 GEOMETRIC = (ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y)
+IS_GEOMETRIC = np.isin(np.arange(len(OPS)), GEOMETRIC)
+IDENTITY_AFFINE = np.array([65536, 0, 32768, 0, 65536, 32768])
 # FixMatch runs these on RGB and adds a fresh alpha, so what an earlier op left empty stays black.
 OPAQUE = (AUTO_CONTRAST, EQUALIZE, POSTERIZE, SOLARIZE)
 
@@ -46,6 +48,7 @@ PAPER_RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("ShearX", "ShearY", "TranslateX", "TranslateY"), (-0.3, 0.3)),
     "Solarize": (0, 256),
 }
+_PAPER_ENDS = np.array([PAPER_RANGES.get(name, (0, 0)) for name in OPS], np.float64).T.copy()
 _LEVEL = np.arange(1, 10)
 FIXMATCH_LEVELS: dict[str, NDArray] = {
     **dict.fromkeys(ENHANCERS, 1.8 * _LEVEL / 10 + 0.1),
@@ -141,10 +144,11 @@ def draw_op(name: str, magnitudes: ArrayLike, height: int, width: int) -> Draw:
 def draw_weak(policy: Policy, n: int, height: int, width: int, rng: np.random.Generator) -> Draw:
     """Flip and crop only."""
     padding = _padding(policy.crop, height, width)
+    reach = padding if height != width else padding[0]  # the same numbers, drawn faster
     return replace(
         draw_plain(n),
         flip=(rng.random(n) < 0.5) & policy.flip,
-        shift=rng.integers(-padding, padding, size=(n, 2), endpoint=True),
+        shift=rng.integers(-reach, reach, size=(n, 2), endpoint=True),
     )
 
 
@@ -173,20 +177,25 @@ def fixed_point_affines(
     Output pixel (x, y) shows the input's column (a*x + b*y + c) >> 16 and row (d*x + e*y + f) >> 16.
     """
 
-    def only(op: int, values: NDArray) -> NDArray:
-        return np.where(ops == op, values, 0.0)
+    moving = np.flatnonzero(IS_GEOMETRIC[ops])
+    op, magnitude = ops.flat[moving], magnitudes.flat[moving]
 
-    angle = -np.radians(only(ROTATE, magnitudes % 360.0))
+    def only(wanted: int, values: NDArray) -> NDArray:
+        return np.where(op == wanted, values, 0.0)
+
+    angle = -np.radians(only(ROTATE, magnitude % 360.0))
     cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
-    a, b = cos, sin + only(SHEAR_X, magnitudes)
-    d, e = -sin + only(SHEAR_Y, magnitudes), cos
+    a, b = cos, sin + only(SHEAR_X, magnitude)
+    d, e = -sin + only(SHEAR_Y, magnitude), cos
     # A rotation keeps the centre where it is; Pillow rounds a translation to whole pixels.
     c = cos * (-width / 2) + sin * (-height / 2) + width / 2
     f = -sin * (-width / 2) + cos * (-height / 2) + height / 2
-    c += only(TRANSLATE_X, np.floor(magnitudes * width + 0.5))
-    f += only(TRANSLATE_Y, np.floor(magnitudes * height + 0.5))
+    c += only(TRANSLATE_X, np.floor(magnitude * width + 0.5))
+    f += only(TRANSLATE_Y, np.floor(magnitude * height + 0.5))
     at_pixel_centres = np.stack([a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5], axis=-1)
-    return np.floor(at_pixel_centres * 65536.0 + 0.5).astype(np.int64)
+    affines = np.tile(IDENTITY_AFFINE, (ops.size, 1))
+    affines[moving] = np.floor(at_pixel_centres * 65536.0 + 0.5)
+    return affines.reshape(*ops.shape, 6)
 
 
 def _with_operations(
@@ -207,7 +216,7 @@ def _padding(crop: float, height: int, width: int) -> NDArray[np.int64]:
 
 
 def _paper_magnitudes(ops: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-    low, high = np.array([PAPER_RANGES.get(name, (0, 0)) for name in OPS], np.float64).T
+    low, high = _PAPER_ENDS
     return low[ops] + (high - low)[ops] * rng.random(ops.shape)
 
 
@@ -218,7 +227,7 @@ def _fixmatch_magnitudes(
     values[TRANSLATE_X] /= width
     values[TRANSLATE_Y] /= height
     magnitudes = values[ops, rng.integers(9, size=ops.shape)]
-    negative = np.isin(ops, GEOMETRIC) & (rng.random(ops.shape) < 0.5)
+    negative = IS_GEOMETRIC[ops] & (rng.random(ops.shape) < 0.5)
     return np.where(negative, -magnitudes, magnitudes)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cotrain.augment import PRESETS, Policy, draw_plain, draw_strong, draw_weak, normalised, pixels
+from cotrain.augment.views import _normalisation
 
 from .pictures import picture
 
@@ -26,6 +27,18 @@ def test_normalised_is_the_formula_in_float32(path: str) -> None:
     for channel in range(3):
         expected = (unit - np.float32(MEAN[channel])) / np.float32(STD[channel])
         np.testing.assert_array_equal(made[0, channel].flatten().numpy(), expected)
+
+
+@pytest.mark.parametrize(("scale", "exact"), [(1, True), (1e36, False)])
+def test_arithmetic_replaces_the_table_only_where_it_gives_the_same(scale: float, exact: bool) -> None:
+    std = [scale * value for value in STD]
+    _, formula = _normalisation(tuple(MEAN), tuple(std))
+    assert (formula.size > 0) == exact
+    levels = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16, 1).expand(-1, -1, -1, 3).contiguous()
+    made, same = (
+        normalised(levels, [0], draw_plain(1), Policy(), MEAN, std, path=path) for path in ("kernel", "tensor")
+    )
+    assert torch.equal(made, same)
 
 
 @pytest.mark.parametrize("path", ["kernel", "tensor"])
