@@ -46,7 +46,7 @@ and views are the same, and so is the loss.
 
 
 def comparisons() -> dict[str, list[Callable[[], Row]]]:
-    small, wide = Bench(SMALL), Bench(WIDE, turns=4)
+    small, wide = Bench(SMALL), Bench(WIDE, turns=3)
     larger = Bench(SMALL, (84, 84, 3))
     return {
         "WRN-28-2, 3 heads, 16 labelled and 112 unlabelled images of 32x32": wide.comparisons(released=2.5),
