@@ -17,6 +17,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 
 from benchmarks.__main__ import RESULTS, markdown
 from cotrain.bench.race import race
@@ -51,8 +52,9 @@ def main() -> None:
             )
             print(rows[-1], flush=True)
     (RESULTS / "cost.json").write_text(json.dumps(rows, indent=1) + "\n")
-    rules = (__doc__ or "").partition("[--turns 3]\n\n")[2].strip()
-    (RESULTS / "cost.md").write_text(f"# What a step costs\n\n{rules}\n\n![cost](cost.png)\n\n{markdown(rows)}\n")
+    rules = (__doc__ or "").partition("[--turns 3]\n\n")[2].rpartition("Writes")[0].strip()
+    figure = f"{torch.get_num_threads()} threads.\n\n![cost](cost.png)"
+    (RESULTS / "cost.md").write_text(f"# What a step costs\n\n{rules} {figure}\n\n{markdown(rows)}\n")
     draw(rows)
 
 

@@ -26,7 +26,7 @@ from cotrain.interrupt import Interrupted
 from cotrain.options import Changes, Flag, Options, parse_changes
 from cotrain.predict import as_csv, load, write_csv
 from cotrain.progress import clock
-from cotrain.ranks import LostRank, own_rank
+from cotrain.ranks import LostRank, SaidByFirst, own_rank
 from cotrain.recipes import RECIPES, as_released, recipe_named
 from cotrain.run import Run
 from cotrain.train import build_network
@@ -39,6 +39,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 console = Console()
+EVERY = 2**31  # processes
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 app.command(data_app)
 app.command(bench_command, name="bench")
@@ -297,12 +298,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
                 )
             )
-    except (UserError, CycloptsError, OSError) as error:
-        _end(" ".join(str(error).split()), 2)
+    except (SaidByFirst, CycloptsError) as error:
+        _end(str(error), 2)
+    except (UserError, OSError) as error:
+        _end(str(error), 2, speaking=EVERY)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        _end(f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network", 2)
+        _end(
+            f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network",
+            2,
+            speaking=EVERY,
+        )
     except LostRank as lost:
         _end(str(lost), 1, speaking=2)
     except (Interrupted, KeyboardInterrupt) as stop:
@@ -312,5 +319,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _end(line: str, code: int, speaking: int = 1) -> NoReturn:
     """Of several processes that end alike the first `speaking` say so: two, where one may be gone already."""
     if own_rank() < speaking:
-        print(f"cotrain: {line}", file=sys.stderr)
+        who = f"rank {own_rank()}: " if speaking == EVERY and own_rank() else ""
+        print(f"cotrain: {who}{' '.join(line.split())}", file=sys.stderr)
     sys.exit(code)

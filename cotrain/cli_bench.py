@@ -11,7 +11,6 @@ from rich.console import Console
 
 from cotrain.bench.table import Bench, Row
 from cotrain.checkpoint import write_json
-from cotrain.data.settings import DataSettings
 from cotrain.device import pick_device, pick_precision
 from cotrain.options import Changes, Flag, parse_changes
 from cotrain.progress import clock, counted, say
@@ -53,7 +52,10 @@ def bench_command(
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out")
     config, known = recipe_named(recipe).changed(parse_changes(changes)), RECIPES[recipe]
-    height, width = map(int, (DataSettings(size=size).size or "").split("x"))
+    side = config.changed({"data.size": size}).data.size
+    if side is None:
+        raise UserError("bench needs a --size, such as 32 or 48x64")
+    height, width = map(int, side.split("x"))
     bench = Bench(config, (height, width, known.channels), classes or known.classes, turns)
     console = Console()
     device = pick_device(config.run.device)

@@ -38,7 +38,7 @@ def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
     Weights, batch-norm statistics, losses and votes are float32 always.
     """
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if device.type == "cuda" and _gpu_has_bfloat16() else torch.float32
     precision: torch.dtype = getattr(torch, name)
     if precision == torch.float32:
         return precision
@@ -47,9 +47,13 @@ def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
         raise UserError(f"run.precision=float16 is for GPUs, and this is a CPU; {advice}")
     if device.type == "cpu" and not _survives_bfloat16():
         raise UserError(f"run.precision=bfloat16 does not work on this CPU; {advice}")
-    if device.type == "cuda" and precision == torch.bfloat16 and not torch.cuda.is_bf16_supported():
+    if device.type == "cuda" and precision == torch.bfloat16 and not _gpu_has_bfloat16():
         raise UserError(f"run.precision=bfloat16 needs a newer GPU; use float16, or {advice}")
     return precision
+
+
+def _gpu_has_bfloat16() -> bool:
+    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 @cache

@@ -17,6 +17,7 @@ import PIL
 import torch
 from rich.console import Console
 
+from cotrain.allocator import keep_freed_memory
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
@@ -72,7 +73,7 @@ def fit(
     console, changes = console or Console(quiet=True), settings or {}
     if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
         raise UserError(f"a split was given, and {both[0]} too; the split says it all")
-    with joined(changes.get("run.device", (config or Config()).run.device)) as ranks:
+    with joined() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
         earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
@@ -99,7 +100,9 @@ def _trained(run: Run, dataset: Dataset, ranks: Ranks, console: Console) -> Mapp
         device = pick_device(run.config.run.device, ranks.local)
         for line in _heading(run, dataset, device, ranks):
             say(console, line)
-        if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile:
+        begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
+        if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
+            keep_freed_memory()
             say(console, _estimate(run, dataset, device, ranks))
         labelled_only = _labelled_only(run, dataset, device, ranks, console) if run.config.run.baseline else None
         method = run.config.method

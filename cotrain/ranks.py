@@ -31,6 +31,10 @@ class LostRank(Exception):
     """Another process of the job is gone."""
 
 
+class SaidByFirst(UserError):
+    """An error that rank 0 has too, and tells of."""
+
+
 @dataclass(frozen=True)
 class Ranks:
     rank: int = 0
@@ -68,7 +72,7 @@ class Ranks:
             errors = self._gathered((socket.gethostname(), error))
             for rank, (host, reason) in enumerate(errors):
                 if reason is not None:
-                    raise UserError(reason if rank == 0 else f"rank {rank} on {host}: {reason}")
+                    raise self.error(reason if rank == 0 else f"rank {rank} on {host}: {reason}")
         return made  # type: ignore[return-value]
 
     def from_first(self, make: Callable[[], T]) -> T:
@@ -83,13 +87,17 @@ class Ranks:
                 answer[1] = problem
         dist.broadcast_object_list(answer, src=0, group=_control())
         if answer[1] is not None:
-            raise answer[1]
+            raise answer[1] if self.first else SaidByFirst(str(answer[1]))
         return answer[0]
+
+    def error(self, line: str) -> UserError:
+        """One that all ranks raise."""
+        return UserError(line) if self.first else SaidByFirst(line)
 
     def same(self, value: Any, what: str) -> None:
         """Refuse to go on where ranks do not have the same."""
         if self.size > 1 and any(other != value for other in self._gathered(value)):
-            raise UserError(f"{what} differ between the processes of this job")
+            raise self.error(f"{what} differ between the processes of this job")
 
     def any(self, flag: bool) -> bool:
         """Whether it is so on some rank."""
@@ -182,7 +190,7 @@ def own_rank() -> int:
 
 
 @contextmanager
-def joined(device_name: str) -> Iterator[Ranks]:
+def joined() -> Iterator[Ranks]:
     """The processes of this job, if torchrun started it; else this one alone. Leaving it ends the job's connections.
 
     Where the caller has joined them already, they are those.
@@ -192,32 +200,34 @@ def joined(device_name: str) -> Iterator[Ranks]:
         yield Ranks()
         return
     if began:
-        _begin(device_name)
-    _groups.append(dist.new_group(backend="gloo", timeout=WAIT))
+        _begin()
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
     try:
         with ranks.together(lambda: "another process of this job has ended; start the job again"):
+            _groups.append(dist.new_group(backend="gloo", timeout=WAIT))
             yield ranks
     finally:
-        _groups.pop()
+        _groups.clear()
         if began:
             dist.destroy_process_group()
 
 
-def _begin(device_name: str) -> None:
+def _begin() -> None:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UserError(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} but {' and '.join(missing)} not set: start several processes with "
             "torchrun (docs/cluster.md), or unset WORLD_SIZE"
         )
-    on_gpu = device_name != "cpu" and torch.cuda.is_available()
+    on_gpu = torch.cuda.is_available()
     try:
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         store, rank, size = next(dist.rendezvous("env://", timeout=REACH))
         apart = dist.PrefixStore(f"cotrain {next(_joins)}", store)  # a process may join again: one fit after another
-        dist.init_process_group("nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=WAIT)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=WAIT
+        )
     except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address or number
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]

@@ -50,12 +50,11 @@ class Objective(nn.Module):
     It is what several ranks compute in parallel.
     """
 
-    def __init__(self, config: Config, state: State, precision: torch.dtype, ranks: Ranks) -> None:
+    def __init__(self, config: Config, state: State, device: torch.device, ranks: Ranks) -> None:
         super().__init__()
         self.net, self.method, self.steps = state.net, config.method, config.optim.steps
         self.teacher = state.average.net  # its batch-norm statistics are rank 0's on all ranks, as in a checkpoint
-        self.device = next(state.net.parameters()).device
-        self.autocast = torch.autocast(self.device.type, precision, enabled=precision != torch.float32)
+        self.autocast = autocast(config, device)
         self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
 
     def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
@@ -104,6 +103,10 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         check_compiler(device)
     if config.run.batchnorm == "synchronised" and device.type == "cpu":
         raise UserError("run.batchnorm=synchronised is for GPUs; use local or auto")
+    if ranks.size > 1 and ":" in config.run.device:
+        raise UserError(
+            f"run.device={config.run.device} is one device for {ranks.size} processes; use cuda, cpu or auto"
+        )
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.optim.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     few = min(config.optim.labelled, config.optim.unlabelled, 2)
@@ -134,16 +137,29 @@ def source_of(config: Config, dataset: Dataset, split: Split, device: torch.devi
 
 def objective_of(config: Config, state: State, device: torch.device, ranks: Ranks = ALONE) -> nn.Module:
     """The loss to call at every step, compiled and in parallel as the settings say."""
+    if synchronised(config, device, ranks):
+        nn.SyncBatchNorm.convert_sync_batchnorm(state.net)
     if config.run.compile:
         state.net.compile()
+    return ranks.parallel(Objective(config, state, device, ranks), device)
+
+
+def autocast(config: Config, device: torch.device) -> torch.autocast:
+    """The precision of what is computed inside.
+
+    Without its cache: some versions of torch keep the weights of a pass without gradient for the pass that needs one.
+    """
     precision = pick_precision(config.run.precision, device)
-    return ranks.parallel(Objective(config, state, precision, ranks), device)
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32, cache_enabled=False)
 
 
 def take_step(
     config: Config, state: State, objective: nn.Module, batch: Batch, generator: torch.Generator
 ) -> tuple[float, Losses]:
-    """Loss, backward, optimiser, average. Nothing here waits for a GPU. Returns the learning rate and the losses."""
+    """Loss, backward, optimiser, average. Returns the learning rate and the losses.
+
+    Nothing here waits for a GPU, except float16, whose scaler asks whether the gradients are finite.
+    """
     loss, losses = objective(batch, state.step, generator)
     state.optimizer.zero_grad()
     state.scaler.scale(loss).backward()
@@ -179,14 +195,12 @@ def train(
         for note in restore(state, run, *saved, ranks):
             say(console, note)
     source = source_of(config, dataset, run.split, device, ranks)
-    if synchronised(config, device, ranks):
-        state.net = nn.SyncBatchNorm.convert_sync_batchnorm(state.net)
     objective = objective_of(config, state, device, ranks)
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
         Log(run.log_path if ranks.first else None, state.step) as log,
         StepProgress(console, title, state.step, optim.steps) as progress,
-        ranks.together(lambda: _lost(run, state)),
+        ranks.together(lambda: _lost(run, state, ranks)),
         stop_requests() as stop,
     ):
         for batch in source.batches(state.step, optim.steps):
@@ -201,7 +215,7 @@ def train(
             if saving or state.step % config.run.log_every == 0:
                 row = window.read()
                 if not all(map(math.isfinite, row.values())):
-                    raise UserError(_diverged(run, state.step))
+                    raise ranks.error(_diverged(run, state.step))
                 log.write({"step": state.step, "seconds": state.seconds, "lr": lr, **row})
             progress.advance(state.step, row)
             if ranks.first and run.split.valid and (last or state.step % config.run.evaluate_every == 0):
@@ -285,7 +299,10 @@ def _diverged(run: Run, step: int) -> str:
     return f"the loss was found not to be finite at step {step}; {kept}; try a new run with a lower optim.lr"
 
 
-def _lost(run: Run, state: State) -> str:
+def _lost(run: Run, state: State, ranks: Ranks) -> str:
     newest = run.checkpoints.newest()
-    kept = f"the newest checkpoint is {newest}" if newest else "there is no checkpoint yet"
-    return f"another process of this job has ended, at step {state.step}; {kept}; start the job again with --resume"
+    if newest is not None:
+        kept = f"the newest checkpoint is {newest}; "
+    else:  # another rank may be on a machine that does not see the run folder
+        kept = "there is no checkpoint yet; " if ranks.first else ""
+    return f"another process of this job has ended, at step {state.step}; {kept}start the job again with --resume"

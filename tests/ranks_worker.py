@@ -140,7 +140,7 @@ def ended(arguments: list[str]) -> tuple[int, str, str]:
 
 def work(folder: Path, commands: list[list[str]]) -> None:
     (folder / f"rank-{own_rank()}.json").write_text(json.dumps([ended(command) for command in commands]))
-    with joined("cpu") as ranks:
+    with joined() as ranks:
         found = [pair for name, config in CASES.items() for pair in loss_and_gradients(name, config, ranks)]
         found += after_steps(CASES["everything"], ranks)
     save_file({key: tensor.clone().contiguous() for key, tensor in found}, folder / f"rank-{own_rank()}.safetensors")

@@ -15,7 +15,7 @@ from cotrain.bench.table import Bench, Row
 from cotrain.bench.worker import Task, drawn, released, training_steps
 from cotrain.cli_bench import advice, shown
 from cotrain.recipes import as_released
-from cotrain.train import begin, objective_of, source_of, take_step
+from cotrain.train import autocast, begin, objective_of, source_of, take_step
 
 CONFIG = recipe_named("small32").changed({"optim.labelled": 6, "optim.unlabelled": 10, "optim.steps": 50})
 
@@ -40,7 +40,7 @@ def test_bare_operations_are_those_of_the_step() -> None:
         with counter:
             take_step(CONFIG, state, objective, source.batch(0), source.generator(0))
 
-    bare = Bare.record(state.net, step)
+    bare = Bare.record(state.net, step, autocast(CONFIG, device))
     of_convolutions = sum(
         flops for operation, flops in counter.get_flop_counts()["Global"].items() if "convolution" in str(operation)
     )

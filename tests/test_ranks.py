@@ -161,6 +161,6 @@ def test_a_meeting_place_where_nobody_answers_is_named(
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "0"}
         for name, value in place.items():
             monkeypatch.setenv(name, value)
-        ranks = cotrain.ranks.joined("cpu")
+        ranks = cotrain.ranks.joined()
         with pytest.raises(cotrain.UserError, match=f"rank 1 cannot meet the other processes at 127.0.0.1:{port} "):
             ranks.__enter__()

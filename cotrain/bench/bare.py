@@ -30,17 +30,21 @@ class Call:
 
 @dataclass
 class Bare:
+    autocast: torch.autocast
     calls: list[Call] = field(default_factory=list)
     inputs: dict[Any, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def record(cls, net: nn.Module, step: Callable[[], None]) -> Self:
+    def record(cls, net: nn.Module, step: Callable[[], object], autocast: torch.autocast) -> Self:
         """Take the step, and remember each call of a convolution or batch-norm in it."""
-        bare = cls()
+        bare = cls(autocast)
 
         def remember(layer: Any, arguments: tuple[Tensor, ...]) -> None:
             (x,) = arguments
             bare.calls.append(Call(layer, x.shape, torch.is_grad_enabled(), x.requires_grad))
+            if (x.shape, x.requires_grad) not in bare.inputs:
+                like = torch.randn_like(x.detach())  # in the same precision and memory layout
+                bare.inputs[x.shape, x.requires_grad] = like.requires_grad_(x.requires_grad)
 
         hooks = [
             layer.register_forward_pre_hook(remember)
@@ -50,9 +54,6 @@ class Bare:
         step()
         for hook in hooks:
             hook.remove()
-        for call in bare.calls:
-            wide = torch.randn(call.shape, device=call.layer.weight.device).to(memory_format=torch.channels_last)
-            bare.inputs.setdefault((call.shape, call.of_input), wide.requires_grad_(call.of_input))
         return bare
 
     @property
@@ -62,7 +63,7 @@ class Bare:
     def run(self) -> None:
         for call in self.calls:
             x = self.inputs[call.shape, call.of_input]
-            with torch.set_grad_enabled(call.learning):
+            with torch.set_grad_enabled(call.learning), self.autocast:
                 y = call.layer(x)
                 if call.learning:
                     wanted = [*call.layer.parameters(), *([x] if call.of_input else [])]

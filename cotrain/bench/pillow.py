@@ -72,7 +72,7 @@ def normalised_by_pillow(
     images: Tensor, rows: NDArray, draw: Draw, policy: Policy, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     """Views of images[rows] as float32 (n, C, H, W), as `cotrain.augment.normalised` makes them."""
-    arrays = images.numpy()
+    arrays = images.cpu().numpy()
     out = np.empty((len(rows), images.shape[3], *images.shape[1:3]), np.float32)
     scale, offset = (np.array(values, np.float32)[:, None, None] for values in (std, mean))
     for row, recipe, slot in zip(rows, recipes(draw), out, strict=True):

@@ -25,7 +25,8 @@ class PillowSource(Source):
     """The same batches, made ahead in the same way."""
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
-        return normalised_by_pillow(images, own_rows, draw, self.policy, self.mean, self.std)
+        views = normalised_by_pillow(images, own_rows, draw, self.policy, self.mean, self.std)
+        return views.to(self.device)
 
 
 def released_steps(

@@ -13,7 +13,7 @@ from cotrain.config import Config
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.recipes import as_released
-from cotrain.types import UserError
+from cotrain.types import Method, UserError
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,20 @@ class Bench:
     def comparisons(self, compiled: bool = False, released: float | None = None) -> list[Callable[[], Row]]:
         """Everything about the step, each measured when called. `released` is the target there."""
         rows: list[Callable[[], Row]] = [self.limit]
-        if isinstance(self.config.method, MultiHeadCoTraining) and self.config.method.heads == 3:
+        if _as_released_code_can(self.config.method):
             rows.append(partial(self.released, released))
         others = {**self.settings(compiled), **self.methods()}
         return rows + [partial(self.versus, "step", name, self.task, task) for name, task in others.items()]
 
     def _doing(self, what: str) -> Task:
         return replace(self.task, what=what)
+
+
+def _as_released_code_can(method: Method) -> bool:
+    """Three heads, each with its own strong view, all of them computed."""
+    return (
+        isinstance(method, MultiHeadCoTraining)
+        and method.heads == 3
+        and method.strong_views == "per_head"
+        and method.strong_pass == "all"
+    )

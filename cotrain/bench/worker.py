@@ -31,8 +31,10 @@ from cotrain.data import Dataset, Split, draw_split, from_arrays
 from cotrain.data.imagefile import ImageFile
 from cotrain.device import pick_device
 from cotrain.log import Window
-from cotrain.train import State, begin, objective_of, source_of, take_step
+from cotrain.train import autocast, begin, objective_of, source_of, take_step
 from cotrain.types import UserError
+
+ENDLESS = 10**9  # steps
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,22 @@ def main() -> None:
         torch.set_num_threads(task.threads)
         if task.keep_memory:
             keep_freed_memory()
-        work = WORK[task.what](task, Config.parse(task.config))
-    except UserError as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        work = WORK[task.what](task, Config.parse(task.config).changed({"optim.steps": ENDLESS}))
+    except (UserError, RuntimeError, MemoryError) as error:
+        print(json.dumps({"error": str(error).partition("\n")[0]}), flush=True)
         return
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         began = time.perf_counter()
         facts = work(int(line))
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-        print(json.dumps(asdict(Answer(time.perf_counter() - began, memory, facts))), flush=True)
+        print(json.dumps(asdict(Answer(time.perf_counter() - began, most_memory(), facts))), flush=True)
+
+
+def most_memory() -> float:
+    """GB: of the GPU where there is one, else of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 Work = Callable[[int], dict[str, float]]  # does it so many times; what it says is about the last time
@@ -127,7 +135,12 @@ def bare(task: Task, config: Config) -> Work:
     """The step's convolutions and batch-norms alone."""
     dataset, split, device = drawn(task, config)
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    recorded = Bare.record(state.net, lambda: _one_step(config, state, source, device))
+    objective = objective_of(config, state, device)
+    recorded = Bare.record(
+        state.net,
+        lambda: take_step(config, state, objective, source.batch(0), source.generator(0)),
+        autocast(config, device),
+    )
 
     def work(steps: int) -> dict[str, float]:
         for _ in range(steps):
@@ -139,22 +152,20 @@ def bare(task: Task, config: Config) -> Work:
     return work
 
 
-def _one_step(config: Config, state: State, source: Any, device: torch.device) -> None:
-    take_step(config, state, objective_of(config, state, device), source.batch(0), source.generator(0))
-
-
 def profiled(task: Task, config: Config) -> Work:
     """Training steps, and the share of them that goes to convolutions and to batch-norm."""
-    steps_of = training_steps(task, config)
+    steps_of, on_gpu = training_steps(task, config), pick_device(config.run.device).type == "cuda"
 
     def work(steps: int) -> dict[str, float]:
-        with profile(activities=[ProfilerActivity.CPU]) as watched:
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as watched:
             steps_of(steps)
-        events = watched.key_averages()
-        total = sum(event.self_cpu_time_total for event in events)
+        took = {
+            event.key: event.self_device_time_total if on_gpu else event.self_cpu_time_total
+            for event in watched.key_averages()
+        }
 
         def share(of: str) -> float:
-            return sum(event.self_cpu_time_total for event in events if of in event.key) / total
+            return sum(time for key, time in took.items() if of in key) / sum(took.values())
 
         return {"convolutions": share("convolution"), "batch_norm": share("batch_norm")}
 

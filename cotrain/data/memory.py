@@ -19,8 +19,10 @@ def free_memory() -> float:
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        found.append(int(limit) - int(used))
-    except (OSError, ValueError):  # no Linux, no container, or one without a limit
+        facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        reclaimable = int(facts["active_file"]) + int(facts["inactive_file"])  # copies of files that can be dropped
+        found.append(int(limit) - int(used) + reclaimable)
+    except (OSError, ValueError, KeyError):  # no Linux, no container, or one without a limit
         pass
     return min(found) / 1e9
 
@@ -30,6 +32,6 @@ def check_room(what: str, gigabytes: float) -> None:
     free = free_memory()
     if gigabytes > free:
         raise UserError(
-            f"{what} needs {gigabytes:.1f} GB of memory, and {free:.1f} GB are free; images as files in a folder "
+            f"{what} needs {gigabytes:.3g} GB of memory, and {free:.3g} GB are free; images as files in a folder "
             "are read from disk as they are used"
         )

@@ -97,6 +97,7 @@ class Source:
 def check_fits(images: Images, device: torch.device) -> None:
     if isinstance(images, Tensor) and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         if images.nbytes > free:
             raise UserError(
                 f"the images take {images.nbytes / 1e9:.1f} GB, and the GPU has {free / 1e9:.1f} GB left; "

@@ -88,12 +88,16 @@ class MultiHead(nn.Module):
         rows = [of_head.nonzero().squeeze(1) for of_head in seen]
         wanted = [row + (head * unlabelled if views > 1 else 0) for head, row in enumerate(rows)]
         needed, places = torch.cat(wanted).unique(return_inverse=True)
-        features = self.trunk(torch.cat([shared, private.flatten(0, 1)[needed.to(shared.device)]]))
+        sizes = [len(row) for row in rows]
+        needed, places, rows_there = (
+            index.to(shared.device, non_blocking=True) for index in (needed, places + images, torch.cat(rows))
+        )
+        features = self.trunk(torch.cat([shared, private.flatten(0, 1)[needed]]))
         logits = []
-        for head, row, place in zip(self.heads, rows, places.split([len(row) for row in rows]), strict=True):
-            own = features[place.to(shared.device) + images]
+        for head, row, place in zip(self.heads, rows_there.split(sizes), places.split(sizes), strict=True):
+            own = features[place]
             for_all, for_own = head(torch.cat([features[:images], own])).split([images, len(row)])
-            spread = for_own.new_zeros(unlabelled, for_own.shape[1]).index_copy(0, row.to(shared.device), for_own)
+            spread = for_own.new_zeros(unlabelled, for_own.shape[1]).index_copy(0, row, for_own)
             logits.append(torch.cat([for_all, spread]))
         return logits
 
