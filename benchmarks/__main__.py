@@ -29,6 +29,9 @@ and strong images, all carried through backward, views by Pillow image by image 
 an optimiser and an average that go tensor by tensor, memory given back to the system as by default; weights, images
 and views are the same, and so is the loss.
 
+*Views* are normalised floats. Ours include drawing the random decisions; Pillow gets them drawn and unpacked
+beforehand, and its flip and crop are one numpy lookup, so that each image is converted once.
+
 {steps}
 
 ## A folder of JPEGs

@@ -1,8 +1,7 @@
-"""How many times faster than Pillow views are made, one thread each: `python -m benchmarks.views`.
+"""How many times faster than Pillow each operation of the views is, one thread each: `python -m benchmarks.views`.
 
-Ours includes drawing the random decisions; Pillow gets them drawn beforehand, and its flip and crop are one numpy
-lookup, so that each image is converted once. Each side runs in blocks of about equal length, which alternate.
-Freed memory is kept for both, as it is in training.
+Bytes to bytes. Each side runs in blocks of about equal length, which alternate. Freed memory is kept for both, as it
+is in training.
 """
 
 import statistics
@@ -16,21 +15,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from cotrain.allocator import keep_freed_memory
-from cotrain.augment import OPS, PRESETS, draw_op, draw_strong, draw_weak, normalised, pixels
+from cotrain.augment import OPS, PRESETS, draw_op, pixels
 from cotrain.augment.policy import PAPER_RANGES
-from cotrain.bench.pillow import Recipe, apply, crop, recipes, view
+from cotrain.bench.pillow import apply
+from cotrain.bench.worker import made_up_images
 
 BATCH = 448
 EVERY_ROW = np.arange(BATCH)
 REPETITIONS = 7
 BLOCK_SECONDS = 0.05
 POLICY = PRESETS["paper"]
-MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
-SCALE = (1 / (255 * np.array(STD, np.float32)))[:, None, None]
-OFFSET = (np.array(MEAN, np.float32) / np.array(STD, np.float32))[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ def rows() -> list[dict[str, Any]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [row for side in (32, 84) for race in (*view_races(side), *operation_races(side)) for row in run(race)]
+        return [row for side in (32, 84) for race in operation_races(side) for row in run(race)]
     finally:
         torch.set_num_threads(threads)
 
@@ -90,34 +86,9 @@ def seconds(make: Callable[[], Any], batches: int) -> float:
     return time.perf_counter() - start
 
 
-def view_races(side: int) -> Iterator[Race]:
-    """Normalised float views: flip and crop, and for strong ones three operations and Cutout."""
-    images = natural_images(side)
-
-    def ours(draw: Callable, path: str) -> Tensor:
-        decided = draw(POLICY, BATCH, side, side, np.random.default_rng(0))
-        return normalised(images, EVERY_ROW, decided, POLICY, MEAN, STD, path=path)
-
-    for kind, draw in (("strong", draw_strong), ("weak", draw_weak)):
-        known = recipes(draw(POLICY, BATCH, side, side, np.random.default_rng(0)))
-        others = {"Pillow": partial(normalised_each, lambda *item: view(*item)[0], images.numpy(), known)}
-        if kind == "weak":
-            others["numpy"] = partial(normalised_each, crop, images.numpy(), known)
-        for path in ("kernel", "tensor"):
-            yield Race(kind, side, {path: partial(ours, draw, path)}, others)
-
-
-def normalised_each(make: Callable, arrays: NDArray, known: list[Recipe]) -> NDArray[np.float32]:
-    out = np.empty((BATCH, 3, *arrays.shape[1:3]), np.float32)
-    for array, recipe, slot in zip(arrays, known, out, strict=True):
-        np.multiply(make(array, recipe, POLICY).transpose(2, 0, 1), SCALE, out=slot)
-        np.subtract(slot, OFFSET, out=slot)
-    return out
-
-
 def operation_races(side: int) -> Iterator[Race]:
     """Each operation alone, bytes to bytes."""
-    images, rng = natural_images(side), np.random.default_rng(0)
+    images, rng = torch.from_numpy(made_up_images(BATCH, side, side, 3)), np.random.default_rng(0)
     for name in OPS:
         magnitudes = rng.uniform(*PAPER_RANGES.get(name, (0, 0)), BATCH)
         draw = draw_op(name, magnitudes, side, side)
@@ -130,13 +101,6 @@ def apply_each(name: str, arrays: NDArray, magnitudes: list[float]) -> NDArray[n
     for array, magnitude, slot in zip(arrays, magnitudes, out, strict=True):
         slot[:] = np.asarray(apply(Image.fromarray(array), name, magnitude))
     return out
-
-
-def natural_images(side: int) -> Tensor:
-    """Smooth patches under a little noise: neighbouring levels repeat, as in photographs."""
-    rng = np.random.default_rng(0)
-    patches = rng.integers(20, 236, (BATCH, side // 4, side // 4, 3)).repeat(4, axis=1).repeat(4, axis=2)
-    return torch.from_numpy((patches + rng.integers(-8, 9, patches.shape)).astype(np.uint8))
 
 
 def main() -> None:

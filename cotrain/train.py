@@ -121,8 +121,15 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
 
 
-def source_of(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> Source:
-    return Source(
+def source_of(
+    config: Config,
+    dataset: Dataset,
+    split: Split,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    kind: type[Source] = Source,
+) -> Source:
+    return kind(
         dataset,
         split,
         config.augment,

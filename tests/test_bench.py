@@ -4,15 +4,18 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotrain import recipe_named
+from cotrain.augment import PRESETS, draw_strong, normalised
 from cotrain.bench.bare import Bare
+from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.bench.race import Timing, race
 from cotrain.bench.table import Bench, Row
-from cotrain.bench.worker import Task, drawn, released, training_steps
+from cotrain.bench.worker import Task, drawn, made_up_images, released, training_steps
 from cotrain.cli_bench import advice, shown
 from cotrain.recipes import as_released
 from cotrain.train import autocast, begin, objective_of, source_of, take_step
@@ -27,6 +30,15 @@ def test_the_released_computation_has_our_loss_in_joint_mode() -> None:
     for tolerance in (1e-5, 1e-5, 1e-3):  # roundings differ with the memory layout, and grow from step to step
         losses = ours(1)
         assert losses["supervised"] + losses["unsupervised"] == pytest.approx(theirs(1)["loss"], rel=tolerance)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_pillow_races_with_the_same_views(preset: str) -> None:
+    policy, images, rows = PRESETS[preset], torch.from_numpy(made_up_images(40, 32, 32, 3)), np.arange(40)
+    draw = draw_strong(policy, 40, 32, 32, np.random.default_rng(0))
+    mean, std = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
+    theirs = normalised_by_pillow(images, rows, recipes(draw), policy, mean, std)
+    torch.testing.assert_close(theirs, normalised(images, rows, draw, policy, mean, std), rtol=1e-5, atol=1e-5)
 
 
 def test_bare_operations_are_those_of_the_step() -> None:

@@ -44,25 +44,20 @@ def test_the_loss_is_float32_in_any_precision() -> None:
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_the_memory_layout_does_not_change_what_is_learnt(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
-    settings = {"optim.steps": 3, "run.log_every": 1}
+@pytest.mark.parametrize(
+    ("setting", "tolerance"),
+    [("run.channels_last", 1e-4), pytest.param("run.compile", 1e-3, marks=pytest.mark.slow)],
+)
+def test_memory_layout_and_compilation_do_not_change_what_is_learnt(
+    setting: str, tolerance: float, toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    few = {"optim.steps": 3, "run.log_every": 1}
     runs = [
-        cotrain.fit(toy, out=tmp_path / str(last), config=tiny, settings=settings | {"run.channels_last": last})
-        for last in (True, False)
+        cotrain.fit(toy, out=tmp_path / str(value), config=tiny, settings=few | {setting: value})
+        for value in (True, False)
     ]
     losses = [[row["supervised"] for row in read_log(run.folder / "log.jsonl")] for run in runs]
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_compiled_network_learns_the_same(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
-    settings = {"optim.steps": 3, "run.log_every": 1}
-    runs = [
-        cotrain.fit(toy, out=tmp_path / str(compiled), config=tiny, settings=settings | {"run.compile": compiled})
-        for compiled in (True, False)
-    ]
-    losses = [[row["supervised"] for row in read_log(run.folder / "log.jsonl")] for run in runs]
-    np.testing.assert_allclose(*losses, rtol=1e-3)
+    np.testing.assert_allclose(*losses, rtol=tolerance)
 
 
 def test_arrays_that_memory_cannot_hold_are_refused_before_they_are_read(

@@ -69,20 +69,25 @@ def view(array: NDArray, recipe: Recipe, policy: Policy) -> tuple[NDArray, NDArr
 
 
 def normalised_by_pillow(
-    images: Tensor, rows: NDArray, draw: Draw, policy: Policy, mean: Sequence[float], std: Sequence[float]
+    images: Tensor,
+    rows: NDArray,
+    known: Sequence[Recipe],
+    policy: Policy,
+    mean: Sequence[float],
+    std: Sequence[float],
 ) -> Tensor:
-    """Views of images[rows] as float32 (n, C, H, W), as `cotrain.augment.normalised` makes them."""
+    """Views of images[rows] as float32 (n, C, H, W), as `cotrain.augment.normalised` makes them, but for rounding."""
     arrays = images.cpu().numpy()
     out = np.empty((len(rows), images.shape[3], *images.shape[1:3]), np.float32)
-    scale, offset = (np.array(values, np.float32)[:, None, None] for values in (std, mean))
-    for row, recipe, slot in zip(rows, recipes(draw), out, strict=True):
+    scale, offset = (
+        np.array(values, np.float32)[:, None, None] for values in (1 / (255 * np.array(std)), np.divide(mean, std))
+    )
+    for row, recipe, slot in zip(rows, known, out, strict=True):
         levels, hidden = view(arrays[row], recipe, policy)
-        slot[:] = levels.transpose(2, 0, 1)
-        slot /= np.float32(255)
+        np.multiply(levels.transpose(2, 0, 1), scale, out=slot)
         if hidden is not None:
-            slot[:, hidden] = np.float32(0.5)
-        slot -= offset
-        slot /= scale
+            slot[:, hidden] = 127.5 * scale[:, 0]
+        np.subtract(slot, offset, out=slot)
     return torch.from_numpy(out)
 
 

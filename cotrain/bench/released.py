@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import Draw
-from cotrain.bench.pillow import normalised_by_pillow
+from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.config import Config
 from cotrain.data import Dataset, Source, Split
 from cotrain.optim import learning_rate, set_learning_rate
-from cotrain.train import State
+from cotrain.train import State, source_of
 
 
 class PillowSource(Source):
     """The same batches, made ahead in the same way."""
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
-        views = normalised_by_pillow(images, own_rows, draw, self.policy, self.mean, self.std)
+        views = normalised_by_pillow(images, own_rows, recipes(draw), self.policy, self.mean, self.std)
         return views.to(self.device)
 
 
@@ -35,16 +35,7 @@ def released_steps(
     optim, heads = config.optim, config.method.heads
     if heads < 3:
         raise ValueError("the released code has three heads and more")
-    source = PillowSource(
-        dataset,
-        split,
-        config.augment,
-        config.method.views,
-        labelled=optim.labelled,
-        unlabelled=optim.unlabelled,
-        seed=config.run.seed,
-        device=device,
-    )
+    source = source_of(config, dataset, split, device, kind=PillowSource)
     net = state.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     averaged, batches = copy.deepcopy(net), source.batches(0, optim.steps)
     for group in state.optimizer.param_groups:

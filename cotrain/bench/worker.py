@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from cotrain.allocator import keep_freed_memory
 from cotrain.augment import draw_strong, draw_weak, normalised
 from cotrain.bench.bare import Bare
-from cotrain.bench.pillow import normalised_by_pillow
+from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.bench.released import released_steps
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, from_arrays
@@ -184,7 +184,7 @@ def views(task: Task, config: Config, kind: str, by: str) -> Work:
         decided = draw(config.augment, task.images, height, width, np.random.default_rng(0))
         return normalised(images, rows, decided, config.augment, mean, std)
 
-    known = draw(config.augment, task.images, height, width, np.random.default_rng(0))
+    known = recipes(draw(config.augment, task.images, height, width, np.random.default_rng(0)))
     by_pillow = partial(normalised_by_pillow, images, rows, known, config.augment, mean, std)
 
     def work(times: int) -> dict[str, float]:
