@@ -91,7 +91,9 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     table.add_row("train", f"on {len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images{held}")
     table.add_row("with", f"{config.model.backbone}, {config.method.name} with {config.method.heads} heads")
     optim = config.optim
-    table.add_row("for", f"{optim.steps:,} steps of {optim.labelled} labelled and {optim.unlabelled} unlabelled images")
+    table.add_row(
+        "for", f"{optim.steps:,} steps of {optim.labelled} labelled and {config.unlabelled} unlabelled images"
+    )
     mirrored = "mirrored at random" if config.augment.flip else "never mirrored"
     table.add_row("views", f"{mirrored} (augment.flip); `cotrain data show` draws them")
     for line in warnings_about(dataset, split):

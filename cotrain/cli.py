@@ -252,8 +252,8 @@ def step_table(config: Config) -> Table:
     views, optim = config.method.views, config.optim
     rows = {
         "labelled, weak view": optim.labelled,
-        "unlabelled, weak views": views.weak * optim.unlabelled,
-        "unlabelled, strong views": views.strong * optim.unlabelled,
+        "unlabelled, weak views": views.weak * config.unlabelled,
+        "unlabelled, strong views": views.strong * config.unlabelled,
     }
     table = Table("images a step", "number")
     table.columns[1].justify = "right"

@@ -63,7 +63,7 @@ def bench_command(
     say(
         console,
         f"{config.model.backbone}, {config.method.heads} heads, {config.optim.labelled} labelled and "
-        f"{config.optim.unlabelled} unlabelled images of {height}x{width} a step; {precision} on {device}, "
+        f"{config.unlabelled} unlabelled images of {height}x{width} a step; {precision} on {device}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}",
     )
     say(console, f"{'':46}{'ours ms':>9}{'other ms':>10}   other / ours (medians)  GB")

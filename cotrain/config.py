@@ -28,7 +28,9 @@ class ModelSettings(Settings):
 class OptimSettings(Settings):
     steps: int = Field(2**20, ge=1, description="training steps K")
     labelled: int = Field(64, ge=1, description="labelled images a step, B")
-    unlabelled: int = Field(448, ge=1, description="unlabelled images a step, U")
+    unlabelled: IntOrNone = Field(
+        None, ge=1, description="unlabelled images a step, U; none: 7 B, or what is usual for the method"
+    )
     lr: float = Field(0.3, gt=0, description="learning rate at the start; step k has lr cos(7 pi k / 16 K)")
     momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum")
     weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm")
@@ -65,6 +67,11 @@ class Config(Settings):
     method: SerializeAsAny[Method] = METHODS["mhct"]()
     optim: OptimSettings = OptimSettings()
     run: RunSettings = RunSettings()
+
+    @property
+    def unlabelled(self) -> int:
+        """Unlabelled images a step, U."""
+        return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
 
     @field_validator("method", mode="before")
     @classmethod

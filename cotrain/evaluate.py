@@ -33,7 +33,13 @@ def images_at_once(height: int, width: int) -> int:
 
 @torch.inference_mode()
 def head_logits(
-    net: nn.Module, images: Images, rows: NDArray[np.int64], mean: Sequence[float], std: Sequence[float]
+    net: nn.Module,
+    images: Images,
+    rows: NDArray[np.int64],
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    extra: bool = False,
 ) -> Tensor:
     """(H, n, C) logits of the images as they are. The network must be in eval mode."""
     assert not net.training
@@ -42,7 +48,7 @@ def head_logits(
     for part in np.array_split(rows, -(-len(rows) // images_at_once(*images.shape[1:3]))):
         held, (places,) = near(images, [part], device)
         views = normalised(held, places, draw_plain(len(part)), Policy(), mean, std)
-        logits.append(net(views.to(device)).float().cpu())
+        logits.append(net(views.to(device), extra=extra).float().cpu())
     return torch.cat(logits, dim=1)
 
 

@@ -176,7 +176,7 @@ def _heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> 
         batchnorm = "all their images" if synchronised(config, device, ranks) else "each one's own images"
         yield (
             f"{ranks.size} processes, {config.optim.labelled // ranks.size} labelled and "
-            f"{config.optim.unlabelled // ranks.size} unlabelled images each a step; batch-norm over {batchnorm}"
+            f"{config.unlabelled // ranks.size} unlabelled images each a step; batch-norm over {batchnorm}"
         )
 
 

@@ -1,7 +1,12 @@
-"""Shared mathematics: small pure functions over logits."""
+"""Shared mathematics: small pure functions over logits, and the modes of batch-norm that methods differ in."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 
 def vote_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -43,3 +48,64 @@ def error_percent(predicted: Tensor, labels: Tensor) -> float:
 def all_agree(predicted: Tensor) -> Tensor:
     """(H, n) predicted classes -> (n,) whether every head says the same."""
     return (predicted == predicted[0]).all(dim=0)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """H(targets, softmax(logits)) of each example: (..., C) -> (...)."""
+    return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """(..., C) -> (...)."""
+    return torch.special.entr(probabilities).sum(dim=-1)
+
+
+def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
+    """p_c^(1/T), normalised."""
+    powers = probabilities ** (1 / temperature)
+    return powers / powers.sum(dim=-1, keepdim=True)
+
+
+def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draws of Beta(alpha, alpha)."""
+    parameters = torch.full((*shape, 2), alpha, device=generator.device)
+    return torch._sample_dirichlet(parameters, generator)[..., 0]
+
+
+def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    """share * first + (1 - share) * second, with one share for each row, or one for all."""
+    return torch.lerp(second, first, share.reshape(-1, *[1] * (first.ndim - 1)))
+
+
+def batch_norms(net: nn.Module) -> list[BatchNorm]:
+    return [module for module in net.modules() if isinstance(module, BatchNorm)]
+
+
+@contextmanager
+def without_update(net: nn.Module, like: nn.Module | None = None) -> Iterator[None]:
+    """Batches are normalised by their own statistics, as in training, but the running ones stay as they are.
+
+    A teacher, whose batch-norm is otherwise in eval mode, is brought into the mode of the network it is `like`.
+    """
+    layers = batch_norms(net)
+    modes = [layer.training for layer in layers]
+    for layer, model in zip(layers, batch_norms(like or net), strict=True):
+        layer.training, layer.track_running_stats = model.training, False
+    try:
+        yield
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.training, layer.track_running_stats = mode, True
+
+
+@contextmanager
+def evaluating(net: nn.Module, dropout: bool = False) -> Iterator[None]:
+    """Eval mode, with or without live dropout."""
+    modes = [(module, module.training) for module in net.modules()]
+    for module, _ in modes:
+        module.training = dropout and isinstance(module, nn.Dropout)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -147,10 +147,15 @@ class Divided(nn.Module):
         super().__init__()
         self.net, self.ranks = net, ranks
 
-    def forward(self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
+    def forward(
+        self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None, *, extra: bool = False
+    ) -> Tensor:
         own = self.ranks.own
         mine = self.net(
-            shared[own], None if private is None else private[:, own], None if seen is None else seen[:, own]
+            shared[own],
+            None if private is None else private[:, own],
+            None if seen is None else seen[:, own],
+            extra=extra,
         )
         return Gather.apply(mine, self.ranks)
 

@@ -59,7 +59,9 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
         net, teacher, memory = self.as_seen
-        learner = Learner(net, teacher, step / self.steps, generator, memory)
+        learner = Learner(net, teacher, step, self.steps, generator, memory)
+        if self.method.dropout:
+            torch.manual_seed(generator.initial_seed())
         with self.autocast:
             losses = self.method.loss(learner, batch)
         return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
@@ -75,8 +77,20 @@ def build_network(config: Config, classes: int, channels: int) -> MultiHead:
             classes=classes,
             last_width=config.model.last_width,
             bn_momentum=config.model.bn_momentum,
+            extra=config.method.extra,
         )
-        return MultiHead.cut(stages, config.method.heads, after=config.model.share, head_init=config.model.head_init)
+        return MultiHead.cut(
+            stages,
+            config.method.heads,
+            after=config.method.share or config.model.share,
+            head_init=config.model.head_init,
+            dropout=config.method.dropout,
+        )
+
+
+def pool_of(dataset: Dataset, split: Split) -> Pool:
+    labelled, unlabelled = torch.tensor(split.labelled), torch.tensor(split.unlabelled)
+    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes))
 
 
 def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:
@@ -84,11 +98,7 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
     if config.run.channels_last:
         net = net.channels_last()
     optimizer = sgd(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
-    labelled = torch.tensor(split.labelled)
-    pool = Pool(
-        labelled, dataset.labels[labelled], torch.tensor(split.unlabelled), len(dataset.images), len(dataset.classes)
-    )
-    memory = {name: tensor.to(device) for name, tensor in config.method.init(pool).items()}
+    memory = {name: tensor.to(device) for name, tensor in config.method.init(pool_of(dataset, split)).items()}
     precision = pick_precision(config.run.precision, device)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
     return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, scaler, memory)
@@ -107,9 +117,9 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         raise UserError(
             f"run.device={config.run.device} is one device for {ranks.size} processes; use cuda, cpu or auto"
         )
-    ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.optim.unlabelled)
+    ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
-    few = min(config.optim.labelled, config.optim.unlabelled, 2)
+    few = min(config.optim.labelled, config.unlabelled, 2)
     try:
         net = build_network(config, len(dataset.classes), channels).train()
         net(torch.zeros(few, channels, height, width))
@@ -135,7 +145,7 @@ def source_of(
         config.augment,
         config.method.views,
         labelled=config.optim.labelled,
-        unlabelled=config.optim.unlabelled,
+        unlabelled=config.unlabelled,
         seed=config.run.seed,
         device=device,
         part=(ranks.rank, ranks.size),
@@ -179,13 +189,33 @@ def take_step(
     return lr, losses
 
 
+def refresh(config: Config, state: State, dataset: Dataset, split: Split, source: Source, ranks: Ranks = ALONE) -> None:
+    """The method's own look at the images, if one is due before this step. Rank 0 takes it for all."""
+    pool, generator = pool_of(dataset, split), source.generator(state.step)
+    if not config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
+        return
+    learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
+
+    def look(rows: Tensor) -> Tensor:
+        return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
+
+    def looked() -> dict[str, Tensor]:
+        torch.manual_seed(generator.initial_seed())
+        config.method.refresh(learner, pool, look)
+        return state.memory
+
+    for name, tensor in ranks.from_first(looked).items():
+        state.memory[name].copy_(tensor)
+
+
 def seconds_a_step(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> float:
     """Of the second of two trial steps that nothing is kept of; of the first, if that took long."""
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
     objective, seconds = objective_of(config, state, device, ranks), 0.0
     while state.step < 2 and not ranks.any(seconds > LONG_STEP):
         began = time.monotonic()
-        _, losses = take_step(config, state, objective, source.batch(state.step), source.generator(state.step))
+        batch = source.batch(state.step, state.memory)
+        _, losses = take_step(config, state, objective, batch, source.generator(state.step))
         losses.supervised.item()  # waits for a GPU
         seconds = time.monotonic() - began
     return seconds
@@ -210,7 +240,8 @@ def train(
         ranks.together(lambda: _lost(run, state, ranks)),
         stop_requests() as stop,
     ):
-        for batch in source.batches(state.step, optim.steps):
+        for batch in source.batches(state.step, optim.steps, state.memory):
+            refresh(config, state, dataset, run.split, source, ranks)
             lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
             state.seconds = earlier + time.monotonic() - began
             window.add({**losses.monitors, "supervised": losses.supervised, "unsupervised": losses.unsupervised})

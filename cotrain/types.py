@@ -4,13 +4,15 @@ B labelled and U unlabelled images a step, K weak and S strong views of each unl
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
+
+NOTHING = torch.zeros(0)
 
 
 class UserError(ValueError):
@@ -25,12 +27,16 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Views:
-    """How many views of each unlabelled image a method wants."""
+    """The views that a method wants of a step's images."""
 
-    weak: int = 1
-    strong: int = 0
+    weak: int = 1  # of each unlabelled image
+    strong: int = 0  # of each unlabelled image
     weak_augment: bool = True  # false: the weak views are the images as they are
-    whole: bool = False  # true: each of several processes needs all views, as the method mixes images
+    labelled_strong: int = 0  # strong views of each labelled image, besides its weak one
+    labelled_operations: int | None = None  # operations in those; none: as many as in the others
+    ctaugment: Literal["none", "plain", "cutout"] = "none"  # strong views by the rates in the method's memory; a probe
+    every_pass: bool = False  # each unlabelled image once in a pass over them, not drawn at random
+    whole: bool = False  # each of several processes needs all views, as the method mixes images
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,9 @@ class Batch:
     weak: Tensor  # (K, U, c, h, w)
     strong: Tensor  # (S, U, c, h, w)
     index: Tensor  # (U,) the unlabelled images' rows in the data set
+    x_strong: Tensor = NOTHING  # (L, B, c, h, w) strong views of the labelled images
+    probe: Tensor = NOTHING  # (B, c, h, w) the labelled images under CTAugment's operations at any strength
+    probe_bins: Tensor = NOTHING  # the bins that these were drawn from
 
 
 @dataclass(frozen=True)
@@ -58,13 +67,24 @@ class Pool:
 
 @dataclass(frozen=True)
 class Learner:
-    """What a method sees of the training at one step."""
+    """What a method sees of the training at one step.
+
+    `net(images)` are logits (H, n, C); `net(images, extra=True)` has the outputs of the method's `extra` beside them.
+    """
 
     net: nn.Module
     teacher: nn.Module
-    progress: float  # k / K
+    step: int  # k
+    steps: int  # K
     generator: torch.Generator  # seeded by (seed, step)
     memory: dict[str, Tensor]
+
+    @property
+    def progress(self) -> float:
+        return self.step / self.steps
+
+
+Look = Callable[[Tensor], Tensor]  # rows of the data set -> (H, n, C + extra) for the images as they are, no gradient
 
 
 @dataclass(frozen=True)
@@ -82,25 +102,59 @@ class Method(Settings, ABC):
 
     name: ClassVar[str]
 
+    unlabelled_ratio: ClassVar[float] = 7  # unlabelled images a step for each labelled one, U / B, in its paper
+
     heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")
     unsupervised_ramp: float = Field(
-        0.0, ge=0, le=1, description="share of the steps in which lambda rises from 0, for short runs; 0: no rise"
+        0.0, ge=0, le=1, description="share of the steps in which lambda rises from 0; 0: no rise"
     )
 
     @property
     @abstractmethod
     def views(self) -> Views:
-        """The views of each unlabelled image that `loss` uses."""
+        """The views of a step's images that `loss` uses."""
+
+    @property
+    def share(self) -> str | None:
+        """Where the trunk ends, if that is the method's to say; "none": heads are separate models."""
+        return None
+
+    @property
+    def dropout(self) -> tuple[float, ...] | None:
+        """Of each head, if there is any."""
+        return None
+
+    def extra(self, features: int) -> nn.Module | None:
+        """A further output of each head, from its pooled features."""
+        return None
 
     def init(self, pool: Pool) -> dict[str, Tensor]:
         """Memory that lives as long as the run and is checkpointed with it."""
         return {}
 
+    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
+        """Whether `refresh` comes before this step, where one takes this many unlabelled images."""
+        return False
+
+    def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
+        """What a method does once a pass or a round: a look at any of the images, and new memory."""
+
     def weight(self, progress: float) -> float:
         """Lambda after this share of the steps."""
-        return self.unsupervised_weight * (min(progress / self.unsupervised_ramp, 1) if self.unsupervised_ramp else 1)
+        return self.unsupervised_weight * ramp(progress, self.unsupervised_ramp)
 
     @abstractmethod
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         """The two terms of the objective on one batch."""
+
+
+class SingleModel(Method, ABC):
+    """A method that trains one ordinary network."""
+
+    heads: int = Field(1, ge=1, le=1, description="one network with one head")
+
+
+def ramp(progress: float, share: float) -> float:
+    """Rises linearly from 0 to 1 in this share of the steps; 0: is 1 from the start."""
+    return min(progress / share, 1.0) if share else 1.0

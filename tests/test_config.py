@@ -83,7 +83,7 @@ def test_published_rows_carry_the_appendix_numbers() -> None:
         config = recipe_named(name)
         optim = config.optim
         weight = config.method.unsupervised_weight
-        row = (optim.labelled, optim.unlabelled, optim.steps, weight, optim.lr, optim.momentum, optim.weight_decay)
+        row = (optim.labelled, config.unlabelled, optim.steps, weight, optim.lr, optim.momentum, optim.weight_decay)
         assert row == expected
         assert config.method.heads == 3
     assert not recipe_named("svhn").augment.flip

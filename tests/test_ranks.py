@@ -64,7 +64,7 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
     """Up to the order of float32 sums: some 1e-7 of what is summed, of which most cancels in a gradient."""
     config = CASES[name]
     state, source = decided(config), source_of(config, *digits(), CPU)
-    learner = Learner(state.net, state.average.net, STEP / config.optim.steps, source.generator(STEP), state.memory)
+    learner = Learner(state.net, state.average.net, STEP, config.optim.steps, source.generator(STEP), state.memory)
     losses = config.method.loss(learner, source.batch(STEP))
     total = losses.supervised + config.method.weight(learner.progress) * losses.unsupervised
     total.backward()

@@ -44,9 +44,9 @@ def released_steps(
     def step() -> Tensor:
         batch = next(batches)
         images = torch.cat([batch.x, batch.weak[0], *batch.strong]).contiguous()
-        shared, *strong = net.trunk(images).split([optim.labelled + optim.unlabelled] + [optim.unlabelled] * heads)
+        shared, *strong = net.trunk(images).split([optim.labelled + config.unlabelled] + [config.unlabelled] * heads)
         logits = [head(torch.cat([shared, view])) for head, view in zip(net.heads, strong, strict=True)]
-        sizes = [optim.labelled, optim.unlabelled, optim.unlabelled]
+        sizes = [optim.labelled, config.unlabelled, config.unlabelled]
         labelled, weak, own = zip(*(output.split(sizes) for output in logits), strict=True)
         guesses = [output.detach().argmax(dim=-1) for output in weak]
         loss = torch.stack([F.cross_entropy(output, batch.y) for output in labelled]).sum()

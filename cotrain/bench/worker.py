@@ -115,7 +115,7 @@ def training_steps(task: Task, config: Config) -> Work:
     dataset, split, device = drawn(task, config)
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
     objective, window = objective_of(config, state, device), Window()
-    batches = source.batches(0, config.optim.steps)
+    batches = source.batches(0, config.optim.steps, state.memory)
 
     def work(steps: int) -> dict[str, float]:
         for _ in range(steps):

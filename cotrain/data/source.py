@@ -1,6 +1,6 @@
 """Batches: rows and views are a function of (seed, step), so resuming needs no loader state."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,7 +15,9 @@ from cotrain.types import Batch, UserError, Views
 
 
 class Source:
-    """Draws B labelled and U unlabelled images a step, with replacement, and makes their views.
+    """Draws B labelled and U unlabelled images a step, and makes their views.
+
+    They are drawn with replacement, unless the method wants each unlabelled image once in a pass.
 
     `part` is (rank, ranks): all ranks draw the same, and each makes only the views of its own rows, every `ranks`-th;
     the others are zeros, unless the method needs all views.
@@ -40,39 +42,64 @@ class Source:
         self.labelled_rows = np.asarray(split.labelled)
         self.unlabelled_rows = np.asarray(split.unlabelled)
         self.policy, self.views = policy, views
+        fewer = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
+        self.labelled_policy = policy.model_copy(update=fewer)
+        self.passes: dict[int, NDArray[np.int64]] = {}  # the newest shuffling of the unlabelled rows
         self.labelled, self.unlabelled = labelled, unlabelled
         self.seed, self.device = seed, device
         self.own = slice(None) if views.whole else slice(part[0], None, part[1])
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int, memory: Mapping[str, Tensor] | None = None) -> Batch:
+        """`memory` is the method's, if its views depend on it."""
         rng = np.random.default_rng((self.seed, step))
         rows = rng.choice(self.labelled_rows, self.labelled)
-        index = rng.choice(self.unlabelled_rows, self.unlabelled)
+        index = self._of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         height, width = self.images.shape[1:3]
         weak = self.views.weak * len(index)
         strong = self.views.strong * len(index)
         images, (near_rows, near_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
         x = self._render(images, near_rows, draw_weak(self.policy, len(rows), height, width, rng))
         weak_draw = draw_weak(self.policy, weak, height, width, rng) if self.views.weak_augment else draw_plain(weak)
+        strong_draw = draw_strong(self.policy, strong, height, width, rng)
+        of_labelled = self.views.labelled_strong * len(rows)
+        labelled_draw = draw_strong(self.labelled_policy, of_labelled, height, width, rng)
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
             row=torch.from_numpy(rows).to(self.device),
-            weak=self._of_each(images, near_index, self.views.weak, weak_draw),
-            strong=self._of_each(
-                images, near_index, self.views.strong, draw_strong(self.policy, strong, height, width, rng)
-            ),
+            weak=self._of_each(images, near_index, self.views.weak, len(index), weak_draw),
+            strong=self._of_each(images, near_index, self.views.strong, len(index), strong_draw),
             index=torch.from_numpy(index).to(self.device),
+            x_strong=self._of_each(images, near_rows, self.views.labelled_strong, len(rows), labelled_draw),
         )
+
+    def _of_pass(self, step: int) -> NDArray[np.int64]:
+        """The next U of the unlabelled rows, which are shuffled anew for every pass."""
+        places = np.arange(step * self.unlabelled, (step + 1) * self.unlabelled)
+        passes, places = np.divmod(places, len(self.unlabelled_rows))
+        return np.concatenate([self._shuffled(number)[places[passes == number]] for number in np.unique(passes)])
+
+    def _shuffled(self, number: int) -> NDArray[np.int64]:
+        if number not in self.passes:
+            rng = np.random.default_rng((self.seed, number, 2))
+            self.passes = {number: rng.permutation(self.unlabelled_rows)}
+        return self.passes[number]
 
     def generator(self, step: int) -> torch.Generator:
         """Randomness for the method itself."""
         state = np.random.SeedSequence((self.seed, step, 1)).generate_state(1, np.uint64)
         return torch.Generator(self.device).manual_seed(int(state[0]))
 
-    def batches(self, first: int, end: int) -> Iterator[Batch]:
-        """The batches of these steps, in order. While one is used, the next is made in a thread of its own."""
+    def batches(self, first: int, end: int, memory: Mapping[str, Tensor] | None = None) -> Iterator[Batch]:
+        """The batches of these steps, in order.
+
+        While one is used, the next is made in a thread of its own, unless its views depend on what this step leaves in
+        memory.
+        """
+        if self.views.ctaugment != "none":
+            yield from (self.batch(step, memory) for step in range(first, end))
+            return
         with ThreadPoolExecutor(1) as maker:
             coming = maker.submit(self.batch, first)
             for step in range(first, end):
@@ -89,9 +116,9 @@ class Source:
         every[self.own] = views
         return every
 
-    def _of_each(self, images: Tensor, own_index: NDArray[np.int64], views: int, draw: Draw) -> Tensor:
-        """(views, U, c, h, w): every view of every unlabelled image."""
-        return self._render(images, np.tile(own_index, views), draw).unflatten(0, (views, self.unlabelled))
+    def _of_each(self, images: Tensor, own_index: NDArray[np.int64], views: int, n: int, draw: Draw) -> Tensor:
+        """(views, n, c, h, w): every view of each of n images."""
+        return self._render(images, np.tile(own_index, views), draw).unflatten(0, (views, n))
 
 
 def check_fits(images: Images, device: torch.device) -> None:

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+Extra = Callable[[int], nn.Module | None]  # what a method adds to the outputs of a head, given its pooled features
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a backbone: `build` makes it anew, freshly initialised, every time it is called."""
+    """One part of a backbone: `build` makes it anew, with this dropout, every time it is called."""
 
     name: str
-    build: Callable[[], nn.Module]
+    build: Callable[[float], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Backbone:
     stages: tuple[Stage, ...]
     cut: str  # the last shared stage, where the paper cuts
     channels: int
+    classes: int
 
     @property
     def cuts(self) -> list[str]:
@@ -32,3 +36,21 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
+
+
+def no_extra(features: int) -> None:
+    return None
+
+
+class Output(nn.Module):
+    """Pooled features -> logits, and beside them what a method's extra module makes of the features."""
+
+    def __init__(self, features: int, classes: int, extra: Extra, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.fc = nn.Linear(features, classes)
+        self.extra = extra(features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits = self.fc(self.dropout(features))
+        return logits if self.extra is None else torch.cat([logits, self.extra(features)], dim=1)

@@ -1,6 +1,6 @@
 """One shared trunk f and M heads g_m of the same structure: p_m = g_m(f(x))."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self
 
 import torch
@@ -13,7 +13,8 @@ from cotrain.types import UserError
 class MultiHead(nn.Module):
     """A trunk followed by heads. Any `nn.Module` trunk will do, with a function that builds a head.
 
-    `channels` is checked on every call when it is known; None leaves that to the trunk.
+    `channels` is checked on every call when it is known; None leaves that to the trunk. The first `classes` outputs of
+    a head are its logits; None: all of them.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class MultiHead(nn.Module):
         *,
         head_init: Literal["independent", "copied"] = "independent",
         channels: int | None = None,
+        classes: int | None = None,
     ) -> None:
         super().__init__()
         if heads < 1:
@@ -31,6 +33,7 @@ class MultiHead(nn.Module):
         self.trunk = trunk
         self.heads = nn.ModuleList(build_head() for _ in range(heads))
         self.channels = channels
+        self.classes = classes
         if head_init == "copied":
             for head in self.heads[1:]:
                 head.load_state_dict(self.heads[0].state_dict())
@@ -43,32 +46,42 @@ class MultiHead(nn.Module):
         *,
         after: str = "paper",
         head_init: Literal["independent", "copied"] = "independent",
+        dropout: Sequence[float] | None = None,
     ) -> Self:
         """Cut a backbone after the named stage: that stage and all before it are shared, the rest is one head.
 
-        "paper" is where the paper cuts; "none" shares nothing and gives separate models.
+        "paper" is where the paper cuts; "none" shares nothing and gives separate models. `dropout` is each head's own.
         """
         after = backbone.cut if after == "paper" else after
         if after not in backbone.cuts:
             raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose among: {', '.join(backbone.cuts)}")
         shared = backbone.cuts.index(after)
-        trunk = nn.Sequential(*(stage.build() for stage in backbone.stages[:shared]))
+        trunk = nn.Sequential(*(stage.build(0.0) for stage in backbone.stages[:shared]))
+        shares = iter(dropout or [0.0] * heads)
 
         def build_head() -> nn.Module:
-            return nn.Sequential(*(stage.build() for stage in backbone.stages[shared:]))
+            share = next(shares)
+            return nn.Sequential(*(stage.build(share) for stage in backbone.stages[shared:]))
 
-        return cls(trunk, build_head, heads, head_init=head_init, channels=backbone.channels)
+        return cls(trunk, build_head, heads, head_init=head_init, channels=backbone.channels, classes=backbone.classes)
 
     def channels_last(self) -> Self:
         """The memory layout in which convolutions are fastest."""
         return self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
+    def forward(
+        self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None, *, extra: bool = False
+    ) -> Tensor:
         """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m.
 
         One private view, (1, U, c, h, w), is the same for all heads. With `seen` (H, U), head m gets only the images
-        seen[m]; what nobody sees costs nothing, and the logits of what a head does not see are zero.
+        seen[m]; what nobody sees costs nothing, and the logits of what a head does not see are zero. With `extra`, a
+        method's further outputs stand behind the logits.
         """
+        outputs = self._outputs(shared, private, seen)
+        return outputs if extra else outputs[..., : self.classes]
+
+    def _outputs(self, shared: Tensor, private: Tensor | None, seen: Tensor | None) -> Tensor:
         self._check(shared, private)
         if private is not None and seen is not None:
             return self._stack(len(shared) + private.shape[1], self._selective(shared, private, seen))

@@ -5,7 +5,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotrain.model.backbone import Backbone, Stage, conv
+from cotrain.model.backbone import Backbone, Extra, Output, Stage, conv, no_extra
 
 
 class BasicBlock(nn.Module):
@@ -37,18 +37,22 @@ def _stem(channels: int, small: bool, bn_momentum: float) -> nn.Sequential:
     return nn.Sequential(conv(channels, 64, 7, 2), norm, relu, nn.MaxPool2d(3, 2, padding=1))
 
 
-def _classifier(classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+def _classifier(classes: int, extra: Extra, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), Output(512, classes, extra, dropout))
 
 
-def resnet18(*, channels: int, classes: int, small: bool = False, bn_momentum: float = 0.001) -> Backbone:
+def resnet18(
+    *, channels: int, classes: int, small: bool = False, bn_momentum: float = 0.001, extra: Extra = no_extra
+) -> Backbone:
+    """Dropout, where a method wants it, is before the last layer only."""
     layer = partial(_layer, bn_momentum=bn_momentum)
     stages = (
-        Stage("stem", lambda: _stem(channels, small, bn_momentum)),
-        Stage("layer1", lambda: layer(64, 64, 1)),
-        Stage("layer2", lambda: layer(64, 128, 2)),
-        Stage("layer3", lambda: layer(128, 256, 2)),
-        Stage("layer4", lambda: layer(256, 512, 2)),
-        Stage("classifier", lambda: _classifier(classes)),
+        Stage("stem", lambda dropout: _stem(channels, small, bn_momentum)),
+        Stage("layer1", lambda dropout: layer(64, 64, 1)),
+        Stage("layer2", lambda dropout: layer(64, 128, 2)),
+        Stage("layer3", lambda dropout: layer(128, 256, 2)),
+        Stage("layer4", lambda dropout: layer(256, 512, 2)),
+        Stage("classifier", lambda dropout: _classifier(classes, extra, dropout)),
     )
-    return Backbone("resnet18-small" if small else "resnet18", stages, cut="layer3", channels=channels)
+    name = "resnet18-small" if small else "resnet18"
+    return Backbone(name, stages, cut="layer3", channels=channels, classes=classes)

@@ -29,7 +29,7 @@ def learner(method: Method, seed: int = 0) -> Learner:
     net = MultiHead.cut(wrn(10, 1, channels=1, classes=10), method.heads).train()
     nothing = torch.zeros(0, dtype=torch.int64)
     return Learner(
-        net, net, 0.5, torch.Generator().manual_seed(0), method.init(Pool(nothing, nothing, nothing, 1797, 10))
+        net, net, 5, 10, torch.Generator().manual_seed(0), method.init(Pool(nothing, nothing, nothing, 1797, 10))
     )
 
 

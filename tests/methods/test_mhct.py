@@ -25,7 +25,7 @@ class Replay(nn.Module):
 
 
 def learner(net: nn.Module) -> Learner:
-    return Learner(net, net, 0.0, torch.Generator(), {})
+    return Learner(net, net, 0, 1, torch.Generator(), {})
 
 
 def a_batch(heads: int, labelled: int, unlabelled: int, size: int = 8, seed: int = 0) -> Batch:

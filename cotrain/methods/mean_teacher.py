@@ -1,0 +1,35 @@
+"""Mean Teacher (Tarvainen & Valpola, NeurIPS 2017), as in the tables of MixMatch and FixMatch.
+
+The network is drawn towards what its own moving average says of another weak view. docs/methods/mean_teacher.md.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from cotrain.ops import without_update
+from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+
+
+class MeanTeacher(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    unsupervised_weight: float = Field(50.0, ge=0, description="lambda, the weight of the consistency loss")
+    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=2)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        (labelled,) = learner.net(batch.x)
+        supervised = F.cross_entropy(labelled.float(), batch.y)
+
+        with torch.no_grad(), without_update(learner.teacher, like=learner.net):
+            (taught,) = learner.teacher(batch.weak[0])
+        with without_update(learner.net):
+            (student,) = learner.net(batch.weak[1])
+        unsupervised = F.mse_loss(student.float().softmax(dim=-1), taught.float().softmax(dim=-1))
+        return Losses(supervised, unsupervised)
