@@ -1,80 +1,220 @@
-"""What holds for every method in the folder."""
+"""What holds for every method in the folder. (Two processes against one: tests/test_ranks.py, every method too.)"""
 
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from cotrain.augment import PRESETS
-from cotrain.data import DataSettings, Source, draw_split, open_data
+from cotrain import Config, Dataset, from_arrays, open_data, recipe_named
+from cotrain.data import Split, draw_split
+from cotrain.data.dataset import UNLABELLED
+from cotrain.evaluate import head_logits
+from cotrain.log import read_log
 from cotrain.methods import METHODS
-from cotrain.model import MultiHead, wrn
-from cotrain.types import Batch, Learner, Method, Pool
+from cotrain.run import Run
+from cotrain.train import State, begin, pool_of, source_of, train
+from cotrain.types import Batch, Learner, Losses, Method
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "methods"
-each_method = pytest.mark.parametrize("method", [kind() for kind in METHODS.values()], ids=METHODS)
+CPU = torch.device("cpu")
+STEPS = 30
+LATE = 24  # a step of these at which every ramp has begun, and every first phase is over
+SMALL = recipe_named("digits").changed(
+    {
+        "data.labels": 20,
+        "optim.steps": STEPS,
+        "optim.labelled": 8,
+        "optim.unlabelled": 12,
+        "model.head_init": "copied",
+        "run.log_every": 5,
+        "run.checkpoint_every": 15,
+    }
+)
+each_name = pytest.mark.parametrize("name", METHODS)
+each_learning_from_unlabelled = pytest.mark.parametrize("name", [name for name in METHODS if name != "supervised"])
 
 
-def source(method: Method) -> Source:
+@cache
+def few_digits() -> Dataset:
+    """So few that a pass over them is 10 steps."""
     digits = open_data("digits")
-    split = draw_split(digits, DataSettings(labels=40), seed=0)
-    return Source(
-        digits, split, PRESETS["paper"], method.views, labelled=16, unlabelled=24, seed=0, device=torch.device("cpu")
-    )
+    return from_arrays(digits.images[:120], digits.labels[:120], name="few digits")
 
 
-def learner(method: Method, seed: int = 0) -> Learner:
-    torch.manual_seed(seed)
-    net = MultiHead.cut(wrn(10, 1, channels=1, classes=10), method.heads).train()
-    nothing = torch.zeros(0, dtype=torch.int64)
-    return Learner(
-        net, net, 5, 10, torch.Generator().manual_seed(0), method.init(Pool(nothing, nothing, nothing, 1797, 10))
-    )
+def config_of(name: str) -> Config:
+    return SMALL.changed({"method": name})
 
 
-@each_method
-def test_settings_are_frozen_have_defaults_and_say_what_they_mean(method: Method) -> None:
+def split_of(dataset: Dataset) -> Split:
+    return draw_split(dataset, SMALL.data.model_copy(update={"test_share": 0.0}), seed=0)
+
+
+class Bench:
+    """A method at work: its state, and its loss at any step, without an optimiser."""
+
+    def __init__(self, name: str, dataset: Dataset | None = None, split: Split | None = None) -> None:
+        self.dataset = dataset or few_digits()
+        self.config, self.split = config_of(name), split or split_of(self.dataset)
+        self.method: Method = self.config.method
+        self.state: State = begin(self.config, self.dataset, self.split, CPU)
+        self.source = source_of(self.config, self.dataset, self.split, CPU)
+
+    def sure(self, factor: float = 30.0) -> "Bench":
+        """A network that is sure of its predictions, with heads that mostly agree; a factor of 0: it knows nothing."""
+        noise = torch.Generator().manual_seed(0)
+        for module in self.state.net.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.add_(torch.randn(module.weight.shape, generator=noise), alpha=0.02).mul_(factor)
+        self.state.average.net.load_state_dict(self.state.net.state_dict())
+        return self
+
+    def learner(self, step: int) -> Learner:
+        state = self.state
+        return Learner(state.net, state.average.net, step, STEPS, self.source.generator(step), state.memory)
+
+    def batch(self, step: int) -> Batch:
+        return self.source.batch(step, self.state.memory)
+
+    def refresh(self, step: int) -> None:
+        pool = pool_of(self.dataset, self.split)
+        torch.manual_seed(step)
+
+        def look(rows: Tensor) -> Tensor:
+            source = self.source
+            return head_logits(self.state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
+
+        if self.method.refreshes(pool, step, STEPS, self.config.unlabelled):
+            self.method.refresh(self.learner(step), pool, look)
+
+    def loss(self, step: int, batch: Batch | None = None) -> Losses:
+        torch.manual_seed(step)  # of dropout, as the loop does
+        return self.method.loss(self.learner(step), batch or self.batch(step))
+
+    def late(self) -> "Bench":
+        """As after many steps: memory is filled, and what happens once a pass has happened."""
+        with torch.no_grad():
+            for step in range(LATE):
+                self.refresh(step)
+                if self.state.memory:
+                    keep = {name: tensor.clone() for name, tensor in self.state.net.state_dict().items()}
+                    self.loss(step)
+                    self.state.net.load_state_dict(keep)
+        self.refresh(LATE)
+        return self
+
+
+@each_name
+def test_settings_are_frozen_have_defaults_and_say_what_they_mean(name: str) -> None:
+    method = METHODS[name]()
     assert all(field.description for field in type(method).model_fields.values())
     with pytest.raises(ValidationError, match="frozen"):
         method.heads = 9
+    with pytest.raises(ValidationError, match="extra"):
+        METHODS[name](no_such_setting=1)
 
 
-@each_method
-def test_there_is_a_page_about_it(method: Method) -> None:
-    assert f"(`{method.name}`)" in (DOCS / f"{method.name}.md").read_text()
+@each_name
+def test_there_is_a_page_about_it(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text()
+    assert f"(`{name}`)" in page
+    assert f"cotrain/methods/{name}.py" in page
 
 
-@each_method
-def test_the_same_step_gives_the_same_finite_loss(method: Method) -> None:
-    first, second = (method.loss(learner(method), source(method).batch(3)) for _ in range(2))
-    assert torch.isfinite(first.supervised) and torch.isfinite(first.unsupervised)
-    assert torch.equal(first.supervised, second.supervised)
-    assert torch.equal(first.unsupervised, second.unsupervised)
+@each_name
+def test_the_same_step_gives_the_same_finite_loss(name: str) -> None:
+    first, second = (Bench(name).sure().late().loss(LATE) for _ in range(2))
+    for term in ("supervised", "unsupervised"):
+        assert torch.isfinite(getattr(first, term))
+        assert torch.equal(getattr(first, term), getattr(second, term))
 
 
-@each_method
-def test_the_unlabelled_term_reaches_the_student_if_there_is_one(method: Method) -> None:
-    student, batch = learner(method), source(method).batch(0)
-    losses = method.loss(student, batch)
-    uses_unlabelled = method.views.weak + method.views.strong > 0
-    assert losses.unsupervised.requires_grad == uses_unlabelled
-    if uses_unlabelled:
-        losses.unsupervised.backward()
-        assert all(parameter.grad is not None for parameter in student.net.parameters())
-        other = method.loss(learner(method), Batch(**{**vars(batch), "strong": batch.strong.flip(-1)}))
-        assert other.unsupervised.item() != losses.unsupervised.item()
+@each_learning_from_unlabelled
+def test_the_unlabelled_term_reaches_the_student_and_nothing_else(name: str) -> None:
+    bench = Bench(name).sure().late()
+    losses = bench.loss(LATE)
+    losses.unsupervised.backward()
+    assert losses.unsupervised.item() > 0
+    assert all(parameter.grad is not None for parameter in bench.state.net.parameters())
+    classifiers = [head[-1].fc.weight.grad for head in bench.state.net.heads]
+    assert all(gradient.any() for gradient in classifiers)
+    assert all(parameter.grad is None for parameter in bench.state.average.net.parameters())
+    assert not any(tensor.requires_grad for tensor in bench.state.memory.values())
 
 
-@each_method
-def test_it_lowers_its_supervised_loss_on_digits(method: Method) -> None:
-    student, batches = learner(method), source(method)
-    optimizer = torch.optim.SGD(student.net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-    history = []
-    for step in range(30):
-        losses = method.loss(student, batches.batch(step))
-        optimizer.zero_grad()
-        (losses.supervised + losses.unsupervised).backward()
-        optimizer.step()
-        history.append(losses.supervised.item())
-    assert sum(history[-5:]) < 0.7 * sum(history[:5])
+@each_learning_from_unlabelled
+def test_other_pixels_of_the_unlabelled_images_give_another_loss(name: str) -> None:
+    batch = Bench(name).sure().late().batch(LATE)
+    other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
+    before, after = (Bench(name).sure().late().loss(LATE, seen).unsupervised.item() for seen in (batch, other))
+    assert before != after
+
+
+@each_name
+def test_labels_of_unlabelled_images_are_nowhere(name: str) -> None:
+    """The same images and split, and no label but those of the labelled images: everything is the same."""
+    told = few_digits()
+    split = split_of(told)
+    labels = torch.full_like(told.labels, UNLABELLED)
+    labels[list(split.labelled)] = told.labels[list(split.labelled)]
+    untold = replace(told, labels=labels)
+    first, second = (Bench(name, dataset, split).sure().late() for dataset in (told, untold))
+    for field in fields(Batch):
+        assert torch.equal(getattr(first.batch(LATE), field.name), getattr(second.batch(LATE), field.name))
+    one, other = first.loss(LATE), second.loss(LATE)
+    assert (one.supervised, one.unsupervised) == (other.supervised, other.unsupervised)
+    assert all(torch.equal(first.state.memory[key], second.state.memory[key]) for key in first.state.memory)
+
+
+@each_name
+def test_a_network_that_knows_nothing_gives_finite_losses_and_gradients(name: str) -> None:
+    bench = Bench(name).sure(0.0).late()
+    losses = bench.loss(LATE)
+    (losses.supervised + losses.unsupervised).backward()
+    assert torch.isfinite(losses.supervised) and torch.isfinite(losses.unsupervised)
+    gradients = [parameter.grad for parameter in bench.state.net.parameters() if parameter.grad is not None]
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+    if "threshold" in type(bench.method).model_fields and bench.method.heads == 1:  # nobody is sure: none is selected
+        assert losses.unsupervised.item() == 0
+
+
+@pytest.mark.parametrize(("channels", "classes"), [(3, 2), (1, 100)])
+@each_name
+def test_any_number_of_channels_and_classes(name: str, channels: int, classes: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % classes
+    made = from_arrays(rng.integers(0, 256, (120, 8, 8, channels), np.uint8), labels)
+    settings = SMALL.data.model_copy(update={"labels": max(classes, 20), "test_share": 0.0})
+    bench = Bench(name, made, draw_split(made, settings, seed=0)).sure().late()
+    losses = bench.loss(LATE)
+    (losses.supervised + losses.unsupervised).backward()
+    assert torch.isfinite(losses.supervised) and torch.isfinite(losses.unsupervised)
+    assert bench.state.net(bench.batch(0).x).shape == (bench.method.heads, 8, classes)
+
+
+@each_name
+def test_it_lowers_its_supervised_loss_on_digits_and_goes_on_from_a_checkpoint_to_the_same_bits(
+    name: str, tmp_path: Path
+) -> None:
+    dataset, config = few_digits(), config_of(name)
+    run = Run.create(tmp_path / "run", config, split_of(dataset))
+    train(run, dataset, CPU, Console(quiet=True), name)
+    losses = [row["supervised"] for row in read_log(run.log_path) if "supervised" in row]
+    assert losses[-1] < 0.8 * losses[0]
+
+    whole, last = load_file(run.model_path), load_file(run.checkpoints.newest())
+    run.model_path.unlink()
+    run.checkpoints.newest().unlink()
+    assert run.checkpoints.newest().stem == "step-00000015"
+    train(run, dataset, CPU, Console(quiet=True), name)
+    again, last_again = load_file(run.model_path), load_file(run.checkpoints.newest())
+    assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
+    assert [key for key in last if not torch.equal(last[key], last_again[key])] == []
+    remembered = config.method.init(pool_of(dataset, run.split))
+    assert {key.removeprefix("memory.") for key in last if key.startswith("memory.")} == set(remembered)
