@@ -57,6 +57,9 @@ class RunSettings(Settings):
     evaluate_every: int = Field(
         1000, ge=1, description="steps between evaluations on the valid images, if there are any"
     )
+    test_evaluations: int = Field(
+        0, ge=0, description="looks at the test images in the last tenth of the steps, to report their median error"
+    )
     checkpoint_every: int = Field(500, ge=1, description="steps between checkpoints")
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numba
@@ -17,13 +18,13 @@ import PIL
 import torch
 from rich.console import Console
 
-from cotrain.allocator import keep_freed_memory
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluate import score
 from cotrain.interrupt import Interrupted
+from cotrain.log import read_log
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
 from cotrain.predict import Model, load
@@ -32,7 +33,7 @@ from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
 from cotrain.train import State, check_trainable, seconds_a_step, synchronised, train
-from cotrain.types import UserError
+from cotrain.types import Method, UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
 WORTH_ESTIMATING = 200  # steps
@@ -89,24 +90,30 @@ def fit(
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
         )
-        return Fitted(run.folder, _trained(run, dataset, ranks, console))
+        return Fitted(run.folder, trained(run, dataset, ranks, console))
 
 
-def _trained(run: Run, dataset: Dataset, ranks: Ranks, console: Console) -> Mapping[str, Any]:
-    """The result of a run: found, or made by training."""
+def trained(
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: tuple[str, float] | None = None
+) -> Mapping[str, Any]:
+    """The result of a run: found, or made by training.
+
+    A run that is part of a larger piece of work has a title there, and the seconds that the rest will take; it says no
+    more than how far it is.
+    """
     if (known := ranks.from_first(lambda: run.result)) is not None:
         return known
     with _locked(run, ranks), _resumable(run):
         device = pick_device(run.config.run.device, ranks.local)
-        for line in _heading(run, dataset, device, ranks):
-            say(console, line)
-        begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
-        if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
-            keep_freed_memory()
-            say(console, _estimate(run, dataset, device, ranks))
+        if part_of is None:
+            for line in _heading(run, dataset, device, ranks):
+                say(console, line)
+            begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
+            if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
+                say(console, _estimate(run, dataset, device, ranks))
         labelled_only = _labelled_only(run, dataset, device, ranks, console) if run.config.run.baseline else None
-        method = run.config.method
-        state = train(run, dataset, device, console, f"{method.name}, {method.heads} heads", ranks)
+        title, then = part_of or (_title(run.config.method), 0.0)
+        state = train(run, dataset, device, console, title, ranks, then)
 
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
@@ -115,6 +122,10 @@ def _trained(run: Run, dataset: Dataset, ranks: Ranks, console: Console) -> Mapp
             return result
 
         return ranks.from_first(judge)
+
+
+def _title(method: Method) -> str:
+    return f"{method.name}, {method.heads} heads" if method.heads > 1 else method.name
 
 
 @contextmanager
@@ -295,15 +306,20 @@ def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:
         return {
             "test_error": None,
             "test_interval": None,
+            "median_test_error": None,
+            "ece": None,
             "head_errors": None,
             "agreement": agreement,
             "test_images": 0,
         }
     rows = np.asarray(run.split.test)
     scores = score(model.logits(dataset.images, rows), dataset.labels[rows], run.config.run.ensemble)
+    last_errors = [row["test_error"] for row in read_log(run.log_path) if "test_error" in row]
     return {
         "test_error": scores.error,
         "test_interval": list(scores.interval),
+        "median_test_error": median(last_errors) if last_errors else None,
+        "ece": scores.ece,
         "head_errors": scores.head_errors,
         "agreement": agreement,
         "test_images": len(rows),

@@ -77,10 +77,13 @@ def read_log(path: Path) -> list[dict[str, float]]:
 
 
 class StepProgress:
-    """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere."""
+    """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere.
 
-    def __init__(self, console: Console, title: str, done: int, steps: int) -> None:
-        self.console, self.title, self.steps = console, title, steps
+    `then` are the seconds that other work will take after this one.
+    """
+
+    def __init__(self, console: Console, title: str, done: int, steps: int, then: float = 0.0) -> None:
+        self.console, self.title, self.steps, self.then = console, title, steps, then
         self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
         self.values = ""
         self.bar = Progress(
@@ -89,11 +92,12 @@ class StepProgress:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]:.1f}/s"),
             TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[in_all]}"),
             TextColumn("{task.fields[values]}"),
             console=console,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task(title, completed=done, total=steps, rate=0.0, values="")
+        self.task = self.bar.add_task(title, completed=done, total=steps, rate=0.0, in_all="", values="")
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -111,9 +115,10 @@ class StepProgress:
             ]
             self.values = "  ".join([*others, f"losses {' '.join(losses)}"])
         rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
-        self.bar.update(self.task, completed=step, rate=rate, values=self.values)
+        left = (self.steps - step) / max(rate, 1e-9)
+        in_all = f"  {clock(left + self.then)} in all" if self.then else ""
+        self.bar.update(self.task, completed=step, rate=rate, in_all=in_all, values=self.values)
         if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
             self.last_line = time.monotonic()
-            left = (self.steps - step) / rate
-            pace = f"{rate:.1f} steps/s  {clock(left)} left"
+            pace = f"{rate:.1f} steps/s  {clock(left)} left{in_all}"
             say(self.console, f"{self.title}: step {step}/{self.steps}  {pace}  {self.values}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -28,7 +29,8 @@ from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
 from cotrain.types import Batch, Learner, Losses, Pool, UserError
 
-LONG_STEP = 10.0  # seconds: no second one is needed to estimate the time
+TRIALS = 2  # steps to estimate the time from
+LONG_STEP = 10.0  # seconds: no second one is needed
 
 
 @dataclass
@@ -189,11 +191,9 @@ def take_step(
     return lr, losses
 
 
-def refresh(config: Config, state: State, dataset: Dataset, split: Split, source: Source, ranks: Ranks = ALONE) -> None:
-    """The method's own look at the images, if one is due before this step. Rank 0 takes it for all."""
-    pool, generator = pool_of(dataset, split), source.generator(state.step)
-    if not config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
-        return
+def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ranks = ALONE) -> None:
+    """What the method does once a pass or a round. Rank 0 does it for all."""
+    generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
 
     def look(rows: Tensor) -> Tensor:
@@ -209,39 +209,60 @@ def refresh(config: Config, state: State, dataset: Dataset, split: Split, source
 
 
 def seconds_a_step(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> float:
-    """Of the second of two trial steps that nothing is kept of; of the first, if that took long."""
+    """Of the last of some trial steps from the middle of the training; nothing is kept of them.
+
+    What the method does once a pass or a round is tried once, and its share in a step is added.
+    """
+    keep_freed_memory()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
-    objective, seconds = objective_of(config, state, device, ranks), 0.0
-    while state.step < 2 and not ranks.any(seconds > LONG_STEP):
+    objective, pool, steps = objective_of(config, state, device, ranks), pool_of(dataset, split), config.optim.steps
+    state.step = middle = steps // 2
+    rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
+    began = time.monotonic()
+    if rounds:
+        refresh(config, state, pool, source, ranks)
+    of_rounds = rounds / steps * (time.monotonic() - began)
+    seconds = 0.0
+    while state.step < min(middle + TRIALS, steps) and not ranks.any(seconds > LONG_STEP):
         began = time.monotonic()
         batch = source.batch(state.step, state.memory)
         _, losses = take_step(config, state, objective, batch, source.generator(state.step))
         losses.supervised.item()  # waits for a GPU
         seconds = time.monotonic() - began
-    return seconds
+    return seconds + of_rounds
 
 
 def train(
-    run: Run, dataset: Dataset, device: torch.device, console: Console, title: str, ranks: Ranks = ALONE
+    run: Run,
+    dataset: Dataset,
+    device: torch.device,
+    console: Console,
+    title: str,
+    ranks: Ranks = ALONE,
+    then: float = 0.0,
 ) -> State:
-    """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors."""
+    """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors.
+
+    `then` are the seconds that other work will take afterwards, for those who look at the time left.
+    """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
     state = begin(config, dataset, run.split, device)
     if saved := ranks.from_first(run.checkpoints.load):
         for note in restore(state, run, *saved, ranks):
             say(console, note)
-    source = source_of(config, dataset, run.split, device, ranks)
+    source, pool = source_of(config, dataset, run.split, device, ranks), pool_of(dataset, run.split)
     objective = objective_of(config, state, device, ranks)
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
         Log(run.log_path if ranks.first else None, state.step) as log,
-        StepProgress(console, title, state.step, optim.steps) as progress,
+        StepProgress(console, title, state.step, optim.steps, then) as progress,
         ranks.together(lambda: _lost(run, state, ranks)),
         stop_requests() as stop,
     ):
         for batch in source.batches(state.step, optim.steps, state.memory):
-            refresh(config, state, dataset, run.split, source, ranks)
+            if config.method.refreshes(pool, state.step, optim.steps, config.unlabelled):
+                refresh(config, state, pool, source, ranks)
             lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
             state.seconds = earlier + time.monotonic() - began
             window.add({**losses.monitors, "supervised": losses.supervised, "unsupervised": losses.unsupervised})
@@ -256,8 +277,11 @@ def train(
                     raise ranks.error(_diverged(run, state.step))
                 log.write({"step": state.step, "seconds": state.seconds, "lr": lr, **row})
             progress.advance(state.step, row)
-            if ranks.first and run.split.valid and (last or state.step % config.run.evaluate_every == 0):
-                log.write({"step": state.step, "valid_error": valid_error(state, source, run, dataset)})
+            looked = time.monotonic()
+            if ranks.first:
+                for part, rows in looked_at(run, state.step).items():
+                    log.write({"step": state.step, f"{part}_error": error_on(rows, state, source, run, dataset)})
+            began += time.monotonic() - looked  # not of the training
             if ranks.first and saving:
                 save(state, run, ranks)
             if stopping:
@@ -272,8 +296,19 @@ def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
     return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
 
 
-def valid_error(state: State, source: Source, run: Run, dataset: Dataset) -> float:
-    rows = np.asarray(run.split.valid)
+def looked_at(run: Run, step: int) -> dict[str, NDArray[np.int64]]:
+    """The parts to evaluate after this step. Nothing is chosen by the test images' errors; their median is reported."""
+    settings, steps = run.config.run, run.config.optim.steps
+    parts = {}
+    if step == steps or step % settings.evaluate_every == 0:
+        parts["valid"] = run.split.valid
+    apart = max(1, steps // 10 // max(1, settings.test_evaluations))
+    if step in range(steps, 0, -apart)[: settings.test_evaluations]:
+        parts["test"] = run.split.test
+    return {part: np.asarray(rows) for part, rows in parts.items() if rows}
+
+
+def error_on(rows: NDArray[np.int64], state: State, source: Source, run: Run, dataset: Dataset) -> float:
     logits = head_logits(state.average.net, source.images, rows, source.mean, source.std)
     return score(logits, dataset.labels[rows], run.config.run.ensemble).error
 
