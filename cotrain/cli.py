@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, describe; `data` and `bench` have files of their own."""
+"""The command line: fit, evaluate, predict, describe; `data`, `compare` and `bench` have files of their own."""
 
 import io
 import re
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cotrain.cli_bench import bench_command
+from cotrain.cli_compare import compare_command
 from cotrain.cli_data import data_app
 from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
@@ -43,6 +44,7 @@ EVERY = 2**31  # processes
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 app.command(data_app)
 app.command(bench_command, name="bench")
+app.command(compare_command, name="compare")
 
 
 @app.command(name="fit")

@@ -32,7 +32,7 @@ from cotrain.progress import clock, say
 from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_trainable, seconds_a_step, synchronised, train
+from cotrain.train import State, check_batches, check_trainable, seconds_a_step, synchronised, train
 from cotrain.types import Method, UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -259,6 +259,7 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
         split = draw_split(dataset, config.data, config.run.seed)
     split.check_fits(dataset, f"split {split.name}")
     split.check_usable(dataset)
+    check_batches(config, split)
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))
 

@@ -19,6 +19,10 @@ from cotrain.types import UserError
 T = TypeVar("T")
 
 
+class Busy(UserError):
+    """Another process trains this run."""
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path
@@ -103,7 +107,7 @@ class Run:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise UserError(f"another process is training {self.folder}") from error
+                raise Busy(f"another process is training {self.folder}") from error
             yield
 
 

@@ -109,6 +109,8 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
 def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
     """Fail before anything is written where training could not begin: device, network, views or precision."""
     height, width, channels = dataset.shape
+    if len(dataset.classes) < 2:
+        raise UserError(f"{dataset.name} has one class, {dataset.classes[0]}: there is nothing to tell apart")
     device = pick_device(config.run.device, ranks.local)
     pick_precision(config.run.precision, device)
     if config.run.compile:
@@ -131,6 +133,16 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         reason = str(error).splitlines()[0]
         size = f"{height}x{width} with {channels} channels"
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
+
+
+def check_batches(config: Config, split: Split) -> None:
+    """Refuse a step that takes more unlabelled images than there are."""
+    views = config.method.views
+    if views.weak + views.strong and len(split.unlabelled) < config.unlabelled:
+        raise UserError(
+            f"there are {len(split.unlabelled):,} unlabelled images, and a step takes {config.unlabelled:,}: "
+            f"set optim.unlabelled to {len(split.unlabelled)} or less"
+        )
 
 
 def source_of(

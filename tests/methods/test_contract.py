@@ -10,16 +10,15 @@ import torch
 from pydantic import ValidationError
 from rich.console import Console
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from cotrain import Config, Dataset, from_arrays, open_data, recipe_named
 from cotrain.data import Split, draw_split
 from cotrain.data.dataset import UNLABELLED
-from cotrain.evaluate import head_logits
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.run import Run
-from cotrain.train import State, begin, pool_of, source_of, train
+from cotrain.train import State, begin, pool_of, refresh, source_of, train
 from cotrain.types import Batch, Learner, Losses, Method
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "methods"
@@ -83,15 +82,9 @@ class Bench:
         return self.source.batch(step, self.state.memory)
 
     def refresh(self, step: int) -> None:
-        pool = pool_of(self.dataset, self.split)
-        torch.manual_seed(step)
-
-        def look(rows: Tensor) -> Tensor:
-            source = self.source
-            return head_logits(self.state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
-
+        pool, self.state.step = pool_of(self.dataset, self.split), step
         if self.method.refreshes(pool, step, STEPS, self.config.unlabelled):
-            self.method.refresh(self.learner(step), pool, look)
+            refresh(self.config, self.state, pool, self.source)
 
     def loss(self, step: int, batch: Batch | None = None) -> Losses:
         torch.manual_seed(step)  # of dropout, as the loop does
