@@ -109,8 +109,6 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
 def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
     """Fail before anything is written where training could not begin: device, network, views or precision."""
     height, width, channels = dataset.shape
-    if len(dataset.classes) < 2:
-        raise UserError(f"{dataset.name} has one class, {dataset.classes[0]}: there is nothing to tell apart")
     device = pick_device(config.run.device, ranks.local)
     pick_precision(config.run.precision, device)
     if config.run.compile:
