@@ -116,16 +116,19 @@ def unprefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
-def momentum_of(net: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
-    """The optimiser's memory, by parameter name."""
+def optimizer_memory(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """By the optimiser's name of it and the parameter's name."""
     return {
-        name: optimizer.state[parameter]["momentum_buffer"]
+        f"{key}.{name}": tensor
         for name, parameter in net.named_parameters()
-        if optimizer.state[parameter].get("momentum_buffer") is not None
+        for key, tensor in optimizer.state[parameter].items()
+        if tensor is not None
     }
 
 
-def restore_momentum(net: nn.Module, optimizer: torch.optim.SGD, momentum: dict[str, Tensor]) -> None:
-    for name, parameter in net.named_parameters():
-        if name in momentum:
-            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum[name])
+def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, memory: dict[str, Tensor]) -> None:
+    parameters = dict(net.named_parameters())
+    for place, tensor in memory.items():
+        key, _, name = place.partition(".")
+        like = parameters[name] if tensor.ndim else tensor  # the count of steps stays on the CPU
+        optimizer.state[parameters[name]][key] = torch.empty_like(like).copy_(tensor)

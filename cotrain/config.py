@@ -32,8 +32,11 @@ class OptimSettings(Settings):
         None, ge=1, description="unlabelled images a step, U; none: 7 B, or what is usual for the method"
     )
     lr: float = Field(0.3, gt=0, description="learning rate at the start; step k has lr cos(7 pi k / 16 K)")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum")
-    weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm")
+    kind: Literal["sgd", "adam"] = Field(
+        "sgd", description="SGD, or Adam with a constant learning rate and decoupled decay, as MixMatch has it"
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum; with Adam its first beta")
+    weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm; with Adam on kernels only")
     ema: float = Field(0.999, ge=0, lt=1, description="decay of the averaged weights; 0: no average (ablation 5)")
     ema_warmup: bool = Field(False, description="for short runs: decay min(ema, (1 + k) / (10 + k)) at step k")
 

@@ -1,4 +1,4 @@
-"""SGD with Nesterov momentum and the paper's learning-rate schedule."""
+"""The two optimisers of the published tables: SGD as in FixMatch and this paper, Adam as in MixMatch."""
 
 import math
 
@@ -24,6 +24,15 @@ def sgd(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> t
         {"params": [p for p in net.parameters() if p in normalised], "weight_decay": 0.0},
     ]
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
+
+
+def adam(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.AdamW:
+    """Decay on kernels only, and apart from the gradient: each step takes lr * weight_decay of them."""
+    groups = [
+        {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in net.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.999), foreach=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cotrain.allocator import keep_freed_memory
 from cotrain.augment import draw_weak
-from cotrain.checkpoint import momentum_of, prefixed, restore_momentum, unprefixed, write_tensors
+from cotrain.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
 from cotrain.device import check_compiler, pick_device, pick_precision
@@ -23,7 +23,7 @@ from cotrain.evaluate import head_logits, score
 from cotrain.interrupt import Interrupted, stop_requests
 from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
-from cotrain.optim import learning_rate, set_learning_rate, sgd
+from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.progress import say
 from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
@@ -39,7 +39,7 @@ class State:
 
     net: MultiHead
     average: Average
-    optimizer: torch.optim.SGD
+    optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # of float16's gradients; does nothing in other precisions
     memory: dict[str, Tensor]
     step: int = 0
@@ -99,7 +99,8 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
     net = build_network(config, len(dataset.classes), dataset.shape[-1]).to(device).train()
     if config.run.channels_last:
         net = net.channels_last()
-    optimizer = sgd(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
+    make = {"sgd": sgd, "adam": adam}[config.optim.kind]
+    optimizer = make(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
     memory = {name: tensor.to(device) for name, tensor in config.method.init(pool_of(dataset, split)).items()}
     precision = pick_precision(config.run.precision, device)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
@@ -192,7 +193,8 @@ def take_step(
     loss, losses = objective(batch, state.step, generator)
     state.optimizer.zero_grad()
     state.scaler.scale(loss).backward()
-    lr = learning_rate(config.optim.lr, state.step, config.optim.steps)
+    falling = config.optim.kind == "sgd"
+    lr = learning_rate(config.optim.lr, state.step, config.optim.steps) if falling else config.optim.lr
     set_learning_rate(state.optimizer, lr)
     state.scaler.step(state.optimizer)
     state.scaler.update()
@@ -327,7 +329,7 @@ def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:
     tensors = {
         **prefixed("net", state.net.state_dict()),
         **prefixed("average", state.average.net.state_dict()),
-        **prefixed("momentum", momentum_of(state.net, state.optimizer)),
+        **prefixed("optimizer", optimizer_memory(state.net, state.optimizer)),
         **prefixed("memory", state.memory),
     }
     facts = {
@@ -351,7 +353,7 @@ def restore(
         raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
     state.net.load_state_dict(unprefixed("net", tensors))
     state.average.net.load_state_dict(unprefixed("average", tensors))
-    restore_momentum(state.net, state.optimizer, unprefixed("momentum", tensors))
+    restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors))
     for name, tensor in unprefixed("memory", tensors).items():
         state.memory[name].copy_(tensor)
     state.scaler.load_state_dict(facts["scaler"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 from torch import nn
 
 import cotrain
@@ -17,7 +18,7 @@ from cotrain.ema import Average
 from cotrain.log import read_log
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import vote_of_others
-from cotrain.optim import learning_rate, set_learning_rate, sgd
+from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.run import Run
 from cotrain.train import begin, build_network, restore, save, train
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
@@ -124,6 +125,38 @@ def test_the_optimiser_is_nesterov_sgd_as_written_down() -> None:
         velocity = 0.9 * velocity + gradient
         weight = weight - lr * (gradient + 0.9 * velocity)
     torch.testing.assert_close(net.weight.double(), weight, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only() -> None:
+    net = nn.Linear(3, 1)
+    optimizer = adam(net, lr=0.01, momentum=0.9, weight_decay=0.2)
+    values = [parameter.detach().double().clone() for parameter in net.parameters()]
+    first, second = ([torch.zeros_like(value) for value in values] for _ in range(2))
+    for step in range(1, 6):
+        optimizer.zero_grad()
+        ((net.weight**3).sum() + (net.bias**3).sum()).backward()
+        optimizer.step()
+        for index, decay in enumerate((0.2, 0.0)):
+            gradient = 3 * values[index] ** 2
+            first[index] = 0.9 * first[index] + 0.1 * gradient
+            second[index] = 0.999 * second[index] + 0.001 * gradient**2
+            unbiased = first[index] / (1 - 0.9**step), second[index] / (1 - 0.999**step)
+            values[index] = values[index] * (1 - 0.01 * decay) - 0.01 * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+    for parameter, value in zip(net.parameters(), values, strict=True):
+        torch.testing.assert_close(parameter.double(), value, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
+    toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    run = run_of(tiny.changed({"optim.kind": "adam", "optim.lr": 0.002}), toy, tmp_path / "run")
+    train(run, toy, CPU, QUIET, "")
+    whole = load_file(run.model_path)
+    assert {row["lr"] for row in read_log(run.log_path) if "lr" in row} == {0.002}
+    run.checkpoints.newest().unlink()
+    train(run, toy, CPU, QUIET, "")
+    again = load_file(run.model_path)
+    assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
 
 
 @pytest.mark.parametrize(("decay", "warmup"), [(0.999, False), (0.9, True)])
