@@ -77,6 +77,17 @@ def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     return torch.lerp(second, first, share.reshape(-1, *[1] * (first.ndim - 1)))
 
 
+def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL(softmax(logits) || softmax(others)) of each example: (..., C) -> (...)."""
+    probabilities = logits.float().softmax(dim=-1)
+    return soft_cross_entropy(others, probabilities) - soft_cross_entropy(logits, probabilities)
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """What is computed on this tensor's device inside is not in half precision, also where autocast is on."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
 def batch_norms(net: nn.Module) -> list[BatchNorm]:
     return [module for module in net.modules() if isinstance(module, BatchNorm)]
 

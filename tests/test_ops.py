@@ -4,9 +4,19 @@ from collections import Counter
 
 import pytest
 import torch
+from scipy.special import rel_entr
 from sklearn.metrics import accuracy_score, log_loss
 
-from cotrain.ops import all_agree, confident, ensemble_probabilities, error_percent, heads_cross_entropy, vote_of_others
+from cotrain.ops import (
+    all_agree,
+    confident,
+    ensemble_probabilities,
+    error_percent,
+    full_precision,
+    heads_cross_entropy,
+    kl_divergence,
+    vote_of_others,
+)
 
 
 @pytest.mark.parametrize("heads", range(3, 8))
@@ -57,3 +67,24 @@ def test_error_percent_is_one_minus_scikit_learns_accuracy() -> None:
 
 def test_all_agree_only_where_every_head_says_the_same() -> None:
     assert all_agree(torch.tensor([[1, 1, 2], [1, 2, 2], [1, 1, 2]])).tolist() == [True, False, True]
+
+
+def test_kl_divergence_is_scipys() -> None:
+    logits, others = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
+    expected = rel_entr(logits.softmax(-1).numpy(), others.softmax(-1).numpy()).sum(-1)
+    assert kl_divergence(logits, others).tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_kl_divergence_has_finite_gradients_where_a_probability_is_zero() -> None:
+    logits, others = torch.tensor([[400.0, 0.0, -400.0]]), torch.tensor([[-400.0, 0.0, 400.0]])
+    gradients = torch.func.grad(lambda pair: kl_divergence(*pair).sum())((logits, others))
+    assert kl_divergence(logits, others).item() == pytest.approx(800)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_full_precision_is_so_inside_autocast() -> None:
+    square = torch.eye(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (square @ square).dtype == torch.bfloat16
+        with full_precision(square):
+            assert (square @ square).dtype == torch.float32
