@@ -1,5 +1,6 @@
 """Shared mathematics: small pure functions over logits, and the modes of batch-norm that methods differ in."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -81,6 +82,13 @@ def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
     """KL(softmax(logits) || softmax(others)) of each example: (..., C) -> (...)."""
     probabilities = logits.float().softmax(dim=-1)
     return soft_cross_entropy(others, probabilities) - soft_cross_entropy(logits, probabilities)
+
+
+def js_divergence(logits: Tensor) -> Tensor:
+    """Between the heads, the entropy of their mean less the mean of their entropies: (H, n, C) -> (n,)."""
+    probabilities, logs = logits.float().softmax(dim=-1), logits.float().log_softmax(dim=-1)
+    log_mean = logs.logsumexp(dim=0) - math.log(len(logits))
+    return soft_cross_entropy(log_mean, probabilities.mean(dim=0)) - soft_cross_entropy(logs, probabilities).mean(dim=0)
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:

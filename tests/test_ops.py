@@ -1,9 +1,11 @@
 """The vote against brute force, the small functions against scikit-learn and torch."""
 
+import math
 from collections import Counter
 
 import pytest
 import torch
+from scipy.spatial.distance import jensenshannon
 from scipy.special import rel_entr
 from sklearn.metrics import accuracy_score, log_loss
 
@@ -14,6 +16,7 @@ from cotrain.ops import (
     error_percent,
     full_precision,
     heads_cross_entropy,
+    js_divergence,
     kl_divergence,
     vote_of_others,
 )
@@ -80,6 +83,15 @@ def test_kl_divergence_has_finite_gradients_where_a_probability_is_zero() -> Non
     gradients = torch.func.grad(lambda pair: kl_divergence(*pair).sum())((logits, others))
     assert kl_divergence(logits, others).item() == pytest.approx(800)
     assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_js_divergence_is_scipys_and_has_finite_gradients_where_a_probability_is_zero() -> None:
+    logits = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).double()
+    expected = jensenshannon(*logits.softmax(-1).numpy(), axis=1) ** 2
+    assert js_divergence(logits).tolist() == pytest.approx(expected.tolist(), rel=1e-4)
+    apart = torch.tensor([[[400.0, 0.0, -400.0]], [[-400.0, 0.0, 400.0]]])
+    assert js_divergence(apart).item() == pytest.approx(math.log(2))
+    assert torch.func.grad(lambda both: js_divergence(both).sum())(apart).isfinite().all()
 
 
 def test_full_precision_is_so_inside_autocast() -> None:
