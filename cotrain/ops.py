@@ -1,5 +1,6 @@
 """Shared mathematics: small pure functions over logits, and the modes of batch-norm that methods differ in."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -75,6 +76,24 @@ def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Te
 def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     """share * first + (1 - share) * second, with one share for each row, or one for all."""
     return torch.lerp(second, first, share.reshape(-1, *[1] * (first.ndim - 1)))
+
+
+def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL(softmax(logits) || softmax(others)) of each example: (..., C) -> (...)."""
+    probabilities = logits.float().softmax(dim=-1)
+    return soft_cross_entropy(others, probabilities) - soft_cross_entropy(logits, probabilities)
+
+
+def js_divergence(logits: Tensor) -> Tensor:
+    """Between the heads, the entropy of their mean less the mean of their entropies: (H, n, C) -> (n,)."""
+    probabilities, logs = logits.float().softmax(dim=-1), logits.float().log_softmax(dim=-1)
+    log_mean = logs.logsumexp(dim=0) - math.log(len(logits))
+    return soft_cross_entropy(log_mean, probabilities.mean(dim=0)) - soft_cross_entropy(logs, probabilities).mean(dim=0)
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """What is computed on this tensor's device inside is not in half precision, also where autocast is on."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def batch_norms(net: nn.Module) -> list[BatchNorm]:

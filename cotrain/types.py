@@ -3,6 +3,7 @@
 B labelled and U unlabelled images a step, K weak and S strong views of each unlabelled image, H heads, C classes.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -158,3 +159,8 @@ class SingleModel(Method, ABC):
 def ramp(progress: float, share: float) -> float:
     """Rises linearly from 0 to 1 in this share of the steps; 0: is 1 from the start."""
     return min(progress / share, 1.0) if share else 1.0
+
+
+def exponential_ramp(progress: float, share: float) -> float:
+    """Rises from exp(-5) to 1 by exp(-5 (1 - t)^2) in this share of the steps; 0: is 1 from the start."""
+    return math.exp(-5 * (1 - ramp(progress, share)) ** 2)

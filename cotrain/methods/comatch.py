@@ -1,0 +1,94 @@
+"""CoMatch (Li, Xiong & Hoi, ICCV 2021).
+
+Class probabilities and an embedding are learnt together: neighbours in the embedding smooth the pseudo-labels, and
+images with alike pseudo-labels are drawn together in the embedding. docs/methods/comatch.md.
+"""
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from cotrain.ops import full_precision, soft_cross_entropy
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, ramp
+
+
+class CoMatch(SingleModel):
+    unsupervised_weight: float = Field(1.0, ge=0, description="lambda_cls, the weight of the pseudo-labels' loss")
+    contrast_weight: float = Field(1.0, ge=0, description="lambda_ctr, the weight of the graph contrastive loss")
+    threshold: float = Field(0.95, ge=0, le=1, description="confidence from which a pseudo-label is used")
+    graph_threshold: float = Field(0.8, ge=0, le=1, description="likeness from which two pseudo-labels are neighbours")
+    alpha: float = Field(
+        0.9, ge=0, le=1, description="share of the own prediction in a pseudo-label; the rest: the bank's"
+    )
+    temperature: float = Field(0.2, gt=0, description="of the likeness of embeddings")
+    dimensions: int = Field(64, ge=1, description="of the embedding")
+    bank: int = Field(2560, ge=1, description="latest images whose embeddings are kept, in the paper 5 (B + U)")
+    batches: int = Field(32, ge=1, description="latest batches whose mean predictions are made uniform")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=2)
+
+    def extra(self, features: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(features, features), nn.LeakyReLU(0.1), nn.Linear(features, self.dimensions))
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        return {
+            "means": torch.zeros(self.batches, pool.classes),
+            "batches": torch.zeros(1, dtype=torch.int64),  # seen so far
+            "embeddings": torch.zeros(self.bank, self.dimensions),
+            "probabilities": torch.zeros(self.bank, pool.classes),
+            "images": torch.zeros(1, dtype=torch.int64),  # put into the bank so far
+        }
+
+    def weight(self, progress: float) -> float:
+        return ramp(progress, self.unsupervised_ramp)  # of both terms, which `loss` weighs
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        sizes = [len(batch.y)] + 3 * [len(batch.index)]
+        (outputs,) = learner.net(torch.cat([batch.x, batch.weak[0], *batch.strong]), extra=True)
+        with full_precision(outputs):
+            logits, embeddings = outputs.float().tensor_split([outputs.shape[1] - self.dimensions], dim=1)
+            labelled, weak, strong, _ = logits.split(sizes)
+            of_labelled, of_weak, first, second = F.normalize(embeddings, dim=1).split(sizes)
+            supervised = F.cross_entropy(labelled, batch.y)
+
+            with torch.no_grad():
+                aligned = self.align(learner.memory, weak.softmax(dim=-1))
+                pseudo_labels = self.smooth(learner.memory, aligned, of_weak)
+                classes = F.one_hot(batch.y, aligned.shape[1]).to(aligned.dtype)
+                self.remember(learner.memory, torch.cat([of_weak, of_labelled]), torch.cat([aligned, classes]))
+                sure = (pseudo_labels.amax(dim=1) >= self.threshold).float()
+                graph = self.graph(pseudo_labels)
+            classified = (soft_cross_entropy(strong, pseudo_labels) * sure).mean()
+            alike = (first @ second.T / self.temperature).softmax(dim=1)
+            contrast = -(graph * (alike + 1e-7).log()).sum(dim=1).mean()
+        unsupervised = self.unsupervised_weight * classified + self.contrast_weight * contrast
+        return Losses(supervised, unsupervised, {"selected": sure.mean(), "contrast": contrast.detach()})
+
+    def align(self, memory: dict[str, Tensor], predicted: Tensor) -> Tensor:
+        """Predictions whose mean over the latest batches, this one too, would be uniform."""
+        memory["means"].index_copy_(0, memory["batches"] % self.batches, predicted.mean(dim=0, keepdim=True))
+        memory["batches"] += 1
+        mean = memory["means"].sum(dim=0) / memory["batches"].clamp(max=self.batches)
+        return F.normalize(predicted / mean.clamp(min=1e-12), p=1, dim=1)
+
+    def smooth(self, memory: dict[str, Tensor], aligned: Tensor, embeddings: Tensor) -> Tensor:
+        """Pseudo-labels: the aligned predictions, and once the bank is full those of their neighbours in it."""
+        near = (embeddings @ memory["embeddings"].T / self.temperature).softmax(dim=1)
+        smoothed = self.alpha * aligned + (1 - self.alpha) * near @ memory["probabilities"]
+        return torch.where(memory["images"] >= self.bank, smoothed, aligned)
+
+    def remember(self, memory: dict[str, Tensor], embeddings: Tensor, probabilities: Tensor) -> None:
+        """The latest images take the places of the oldest."""
+        embeddings, probabilities = embeddings[-self.bank :], probabilities[-self.bank :]
+        places = (memory["images"] + torch.arange(len(embeddings), device=embeddings.device)) % self.bank
+        memory["embeddings"].index_copy_(0, places, embeddings)
+        memory["probabilities"].index_copy_(0, places, probabilities)
+        memory["images"] += len(embeddings)
+
+    def graph(self, pseudo_labels: Tensor) -> Tensor:
+        """(U, U) how much of each image's likeness to all is due to which: rows sum to 1."""
+        likeness = (pseudo_labels @ pseudo_labels.T).fill_diagonal_(1)
+        return F.normalize(likeness * (likeness >= self.graph_threshold), p=1, dim=1)

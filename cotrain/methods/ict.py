@@ -1,0 +1,49 @@
+"""Interpolation Consistency Training (Verma et al., IJCAI 2019).
+
+What the network says of a mixture of two images is drawn towards the mixture of what its average says of each.
+docs/methods/ict.md.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from cotrain.ops import beta, mix, without_update
+from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+
+
+class ICT(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    unsupervised_weight: float = Field(100.0, ge=0, description="lambda, the weight of the consistency loss")
+    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
+    alpha: float = Field(0.75, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
+    mix: Literal["probabilities", "logits"] = Field(
+        "probabilities", description="what is mixed of the teacher's: probabilities (paper) or logits (released code)"
+    )
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, whole=True)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        (labelled,) = learner.net(batch.x)
+        supervised = F.cross_entropy(labelled.float(), batch.y)
+
+        (images,) = batch.weak
+        share = beta(self.alpha, (len(images),), learner.generator)
+        share = torch.maximum(share, 1 - share)
+        with torch.no_grad(), without_update(learner.teacher, like=learner.net):
+            (taught,) = learner.teacher(images)
+        taught = taught.float()
+        if self.mix == "probabilities":
+            taught = taught.softmax(dim=-1)
+        targets = mix(taught, taught.flip(0), share)
+        if self.mix == "logits":
+            targets = targets.softmax(dim=-1)
+
+        with without_update(learner.net):
+            (mixed,) = learner.net(mix(images, images.flip(0), share))
+        return Losses(supervised, F.mse_loss(mixed.float().softmax(dim=-1), targets))

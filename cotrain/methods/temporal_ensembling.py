@@ -1,0 +1,57 @@
+"""Temporal Ensembling (Laine & Aila, ICLR 2017).
+
+The network is drawn towards the average of what it said of the same image in earlier passes over the data.
+docs/methods/temporal_ensembling.md.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, exponential_ramp
+
+
+class TemporalEnsembling(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    unsupervised_weight: float = Field(30.0, ge=0, description="w_max, the weight of the consistency loss")
+    unsupervised_ramp: float = Field(
+        0.27, ge=0, le=1, description="share of the steps in which the weight rises by exp(-5 (1 - t)^2); 0: no rise"
+    )
+    momentum: float = Field(0.6, ge=0, lt=1, description="alpha, the decay of the ensemble")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, every_pass=True)
+
+    def weight(self, progress: float) -> float:
+        return self.unsupervised_weight * exponential_ramp(progress, self.unsupervised_ramp)
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        return {
+            "ensemble": torch.zeros(pool.images, pool.classes),
+            "updates": torch.zeros(pool.images, dtype=torch.int64),
+        }
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        (logits,) = learner.net(torch.cat([batch.x, batch.weak[0]]))
+        supervised = F.cross_entropy(logits[: len(batch.y)].float(), batch.y)
+
+        outputs = logits.float().softmax(dim=-1)  # labelled images take part too
+        rows = torch.cat([batch.row, batch.index])
+        updates = learner.memory["updates"][rows, None]
+        known = updates > 0  # nobody has been seen before the first pass
+        targets = learner.memory["ensemble"][rows] / (1 - self.momentum ** updates.clamp(min=1))
+        unsupervised = ((outputs - targets).square() * known).mean()
+        self.remember(learner.memory, rows, outputs.detach())
+        return Losses(supervised, unsupervised, {"known": known.float().mean()})
+
+    def remember(self, memory: dict[str, Tensor], rows: Tensor, outputs: Tensor) -> None:
+        """Z <- alpha Z + (1 - alpha) z; an image that is in the batch several times counts once, with its mean z."""
+        times = (rows[:, None] == rows).sum(dim=1, keepdim=True)
+        step = (1 - self.momentum) * (outputs - memory["ensemble"][rows])
+        memory["ensemble"].index_add_(0, rows, step / times)
+        memory["updates"][rows] += 1

@@ -1,0 +1,64 @@
+"""Unsupervised Data Augmentation (Xie et al., NeurIPS 2020).
+
+Where the network is sure of a weak view, its sharpened prediction is learnt on a strong view. docs/methods/uda.md.
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.ops import kl_divergence
+from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+
+
+class UDA(SingleModel):
+    threshold: float = Field(0.8, ge=0, le=1, description="confidence above which a prediction is learnt")
+    temperature: float = Field(0.4, gt=0, description="the weak views' logits are divided by it")
+    tsa: Literal["off", "linear", "exp", "log"] = Field(
+        "off",
+        description="training signal annealing: labelled images that the network is surer of than a rising threshold "
+        "have no loss",
+    )
+    weak_pass: Literal["joint", "separate"] = Field(
+        "separate",
+        description="weak views in the same batch as the rest and carried through backward (released code), "
+        "or in a pass of their own without gradient (cheaper)",
+    )
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=1)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        labels, images = len(batch.y), len(batch.index)
+        if self.weak_pass == "joint":
+            (logits,) = learner.net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
+            labelled, weak, strong = logits.split([labels, images, images])
+        else:
+            with torch.no_grad():
+                (weak,) = learner.net(batch.weak[0])
+            (logits,) = learner.net(torch.cat([batch.x, batch.strong[0]]))
+            labelled, strong = logits.split([labels, images])
+
+        weak = weak.detach().float()
+        sure = (weak.softmax(dim=-1).amax(dim=-1) > self.threshold).float()
+        unsupervised = (kl_divergence(weak / self.temperature, strong) * sure).mean()
+        supervised = self.supervised(labelled.float(), batch.y, learner.progress)
+        return Losses(supervised, unsupervised, {"selected": sure.mean()})
+
+    def supervised(self, logits: Tensor, y: Tensor, progress: float) -> Tensor:
+        """The cross-entropy of the images that are not learnt too well yet."""
+        losses = F.cross_entropy(logits, y, reduction="none")
+        if self.tsa == "off":
+            return losses.mean()
+        kept = ((-losses.detach()).exp() <= self.most(progress, logits.shape[-1])).float()
+        return (losses * kept).sum() / kept.sum().clamp(min=1)
+
+    def most(self, progress: float, classes: int) -> float:
+        """The highest probability of its class with which a labelled image is still learnt: rises from 1 / C to 1."""
+        rises = {"linear": progress, "exp": math.exp(5 * (progress - 1)), "log": 1 - math.exp(-5 * progress)}
+        return 1 / classes + rises[self.tsa] * (1 - 1 / classes)

@@ -1,0 +1,76 @@
+"""Virtual Adversarial Training (Miyato et al., TPAMI 2018) with entropy minimisation.
+
+The network must say the same of an image and of its most harmful small perturbation, and be sure. docs/methods/vat.md.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.ops import full_precision, kl_divergence, soft_cross_entropy, without_update
+from cotrain.types import Batch, Learner, Losses, SingleModel, Views, ramp
+
+VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
+
+
+class VAT(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    unsupervised_weight: float = Field(0.3, ge=0, description="weight of the adversarial loss")
+    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which that rises from 0")
+    entropy_weight: float = Field(0.06, ge=0, description="weight of the entropy, from the start")
+    epsilon: float = Field(
+        12.0,
+        gt=0,
+        description="L2 norm of the perturbation of a normalised 3x32x32 image (12: 6 for pixels in [-1, 1]); "
+        "those of other sizes have the same per value",
+    )
+    xi: float = Field(1e-3, gt=0, description="L2 norm, in the same units, of the step that probes for the direction")
+    kl: Literal["paper", "reverse"] = Field(
+        "paper", description="KL of the clean to the perturbed prediction, or the other way round (Google's code)"
+    )
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1)
+
+    def weight(self, progress: float) -> float:
+        return 1.0  # the two terms rise differently: `loss` weighs them
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        (labelled,) = learner.net(batch.x)
+        supervised = F.cross_entropy(labelled.float(), batch.y)
+
+        (images,) = batch.weak
+        with without_update(learner.net):
+            with full_precision(images):
+                (clean,) = learner.net(images)
+                perturbation = self.perturbation(learner, images, clean.detach())
+            (perturbed,) = learner.net(images + perturbation)
+        adversarial = self.divergence(clean.detach(), perturbed).mean()
+        uncertainty = soft_cross_entropy(clean, clean.softmax(dim=-1)).mean()  # the entropy
+        rising = self.unsupervised_weight * ramp(learner.progress, self.unsupervised_ramp)
+        unsupervised = rising * adversarial + self.entropy_weight * uncertainty
+        return Losses(supervised, unsupervised, {"adversarial": adversarial.detach(), "entropy": uncertainty.detach()})
+
+    def perturbation(self, learner: Learner, images: Tensor, clean: Tensor) -> Tensor:
+        """One power iteration: the direction in which the KL grows fastest, a small random step away."""
+        noise = torch.randn(images.shape, generator=learner.generator, device=images.device)
+        probe = (self.xi * unit(noise)).requires_grad_()
+        with torch.enable_grad():
+            (probed,) = learner.net(images + probe)
+            (direction,) = torch.autograd.grad(kl_divergence(clean, probed).sum(), probe)
+        return self.epsilon * (images[0].numel() / VALUES) ** 0.5 * unit(direction)
+
+    def divergence(self, clean: Tensor, perturbed: Tensor) -> Tensor:
+        return kl_divergence(clean, perturbed) if self.kl == "paper" else kl_divergence(perturbed, clean)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Each image of L2 norm 1; zero stays zero."""
+    flat = vectors.flatten(1)
+    flat = flat / (1e-12 + flat.abs().amax(dim=1, keepdim=True))
+    return (flat * (1e-6 + flat.square().sum(dim=1, keepdim=True)).rsqrt()).view_as(vectors)
