@@ -1,8 +1,9 @@
 """Shared mathematics: small pure functions over logits, and the modes of batch-norm that methods differ in."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +95,42 @@ def js_divergence(logits: Tensor) -> Tensor:
 def full_precision(tensor: Tensor) -> torch.autocast:
     """What is computed on this tensor's device inside is not in half precision, also where autocast is on."""
     return torch.autocast(tensor.device.type, enabled=False)
+
+
+def mix_pool(images: Tensor, targets: Tensor, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """MixUp of every example with one drawn from the same pool, each by a share of its own of at least one half."""
+    share = beta(alpha, (len(images),), generator)
+    share = torch.maximum(share, 1 - share)
+    other = torch.randperm(len(images), generator=generator, device=generator.device)
+    return mix(images, images[other], share), mix(targets, targets[other], share)
+
+
+def interleave(batches: Sequence[Tensor]) -> list[Tensor]:
+    """Batches of the same sizes, of which the first has a part of every other, and they of it. Twice is not at all.
+
+    The rows of all n batches, as far as the shortest goes, are cut into n chunks; chunk i of the first batch is
+    exchanged with chunk i of batch i.
+    """
+    shortest = min(len(batch) for batch in batches)
+    ends = [shortest * i // len(batches) for i in range(len(batches) + 1)]
+    mixed = [batch.clone() for batch in batches]
+    for i, (start, end) in enumerate(pairwise(ends)):
+        mixed[i][start:end] = batches[0][start:end]
+        mixed[0][start:end] = batches[i][start:end]
+    return mixed
+
+
+def interleaved_logits(net: nn.Module, batches: Sequence[Tensor], updating: int) -> list[Tensor]:
+    """The logits of each batch (n, C), from one pass for each of the interleaved ones.
+
+    Only pass number `updating` changes batch-norm's running statistics; so they are of a mixture of all batches.
+    """
+    logits = []
+    for number, images in enumerate(interleave(batches)):
+        with nullcontext() if number == updating else without_update(net):
+            (of_batch,) = net(images)
+        logits.append(of_batch)
+    return interleave(logits)
 
 
 def batch_norms(net: nn.Module) -> list[BatchNorm]:

@@ -52,7 +52,7 @@ class Batch:
     index: Tensor  # (U,) the unlabelled images' rows in the data set
     x_strong: Tensor = NOTHING  # (L, B, c, h, w) strong views of the labelled images
     probe: Tensor = NOTHING  # (B, c, h, w) the labelled images under CTAugment's operations at any strength
-    probe_bins: Tensor = NOTHING  # the bins that these were drawn from
+    probe_bins: Tensor = NOTHING  # (B, 2, 2) which bins of its rates made them, see augment/ctaugment.py
 
 
 @dataclass(frozen=True)

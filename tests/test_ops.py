@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.special import rel_entr
 from sklearn.metrics import accuracy_score, log_loss
@@ -16,8 +18,10 @@ from cotrain.ops import (
     error_percent,
     full_precision,
     heads_cross_entropy,
+    interleave,
     js_divergence,
     kl_divergence,
+    mix_pool,
     vote_of_others,
 )
 
@@ -99,3 +103,41 @@ def test_full_precision_is_so_inside_autocast() -> None:
         assert torch.is_autocast_enabled("cpu")
         with full_precision(torch.zeros(1)):
             assert not torch.is_autocast_enabled("cpu")
+
+
+@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.1, 0.5, 0.75, 4.0]))
+def test_everything_in_a_pool_is_mixed_with_something_in_it_and_stays_most_of_it(seed: int, alpha: float) -> None:
+    n = 30
+    targets = torch.rand(n, 4, generator=torch.Generator().manual_seed(seed)).softmax(dim=-1)
+    images, mixed = mix_pool(
+        torch.eye(n).reshape(n, 1, 1, n), targets, alpha, torch.Generator().manual_seed(seed)
+    )  # an image says what is in it
+    shares = images.reshape(n, n)
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(n))
+    assert (shares.diagonal() >= 0.5).all()
+    assert ((shares > 0).sum(dim=1) <= 2).all()
+    assert len({round(share, 6) for share in shares.diagonal().tolist()}) > n / 4, "a share for each"
+    torch.testing.assert_close(mixed, shares @ targets)
+    torch.testing.assert_close(mixed.sum(dim=1), torch.ones(n))
+
+
+@pytest.mark.parametrize("sizes", [[64, 64, 64], [6, 9, 9], [9, 6, 6], [2, 2, 2, 2], [20, 30, 30, 30, 30], [5]])
+def test_interleaving_exchanges_chunks_with_the_first_batch_and_is_undone_by_itself(sizes: list[int]) -> None:
+    batches = [torch.arange(size)[:, None] + 1000 * number for number, size in enumerate(sizes)]
+    mixed = interleave(batches)
+    assert [len(batch) for batch in mixed] == sizes
+    everything = torch.cat(mixed)
+    assert torch.equal(everything.sort(dim=0).values, torch.cat(batches))
+    assert torch.equal(everything[:, 0] % 1000, torch.cat(batches)[:, 0] % 1000), "rows keep their place"
+    came_from = (mixed[0][: min(sizes), 0] // 1000).tolist()
+    assert came_from == sorted(came_from)
+    counts = [came_from.count(number) for number in range(len(sizes))]
+    assert max(counts) - min(counts) <= 1
+    for number, batch in enumerate(mixed[1:], 1):
+        assert set((batch // 1000).flatten().tolist()) <= {0, number}
+    assert all(map(torch.equal, interleave(mixed), batches))
+
+
+def test_rows_that_cannot_be_cut_evenly_are_cut_almost_so() -> None:
+    first, *_ = interleave([torch.full((64,), number) for number in range(3)])
+    assert first.tolist() == [0] * 21 + [1] * 21 + [2] * 22

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.augment import Draw, Policy, draw_plain, draw_strong, draw_weak, normalised
+from cotrain.augment import Draw, Policy, ctaugment, draw_plain, draw_strong, draw_weak, normalised, pixels
 from cotrain.data.dataset import Dataset, Images
 from cotrain.data.split import Split
-from cotrain.types import Batch, UserError, Views
+from cotrain.types import NOTHING, Batch, UserError, Views
 
 
 class Source:
@@ -37,6 +37,8 @@ class Source:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         check_fits(dataset.images, device)
+        if views.ctaugment != "none" and dataset.shape[-1] not in (1, 3):
+            raise UserError(f"CTAugment changes images of 1 or 3 channels, not of {dataset.shape[-1]}")
         self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
@@ -51,27 +53,39 @@ class Source:
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
     def batch(self, step: int, memory: Mapping[str, Tensor] | None = None) -> Batch:
-        """`memory` is the method's, if its views depend on it."""
+        """`memory` is the method's, if its views depend on it; none: they are as before anything was learnt."""
         rng = np.random.default_rng((self.seed, step))
         rows = rng.choice(self.labelled_rows, self.labelled)
         index = self._of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         height, width = self.images.shape[1:3]
-        weak = self.views.weak * len(index)
-        strong = self.views.strong * len(index)
+        weak, strong, x_strong = self.views.weak, self.views.strong, self.views.labelled_strong
         images, (near_rows, near_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
         x = self._render(images, near_rows, draw_weak(self.policy, len(rows), height, width, rng))
-        weak_draw = draw_weak(self.policy, weak, height, width, rng) if self.views.weak_augment else draw_plain(weak)
-        strong_draw = draw_strong(self.policy, strong, height, width, rng)
-        of_labelled = self.views.labelled_strong * len(rows)
-        labelled_draw = draw_strong(self.labelled_policy, of_labelled, height, width, rng)
+        n = weak * len(index)
+        weak_draw = draw_weak(self.policy, n, height, width, rng) if self.views.weak_augment else draw_plain(n)
+        probe, probe_bins = NOTHING, NOTHING
+        if self.views.ctaugment == "none":
+            draw = draw_strong(self.policy, strong * len(index), height, width, rng)
+            x_draw = draw_strong(self.labelled_policy, x_strong * len(rows), height, width, rng)
+            strong_views = self._render(images, np.tile(near_index, strong), draw)
+            x_strong_views = self._render(images, np.tile(near_rows, x_strong), x_draw)
+        else:
+            rates = memory["cta_rates"] if memory else ctaugment.initial_rates()
+            strong_views = self._by_rates(images, np.tile(near_index, strong), strong * len(index), rates, rng)
+            x_strong_views = self._by_rates(images, np.tile(near_rows, x_strong), x_strong * len(rows), rates, rng)
+            changes = ctaugment.draw_probe(len(rows), rng)
+            probe = self._changed(images, near_rows, changes, rng)
+            probe_bins = torch.from_numpy(changes.bins).to(self.device)
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
             row=torch.from_numpy(rows).to(self.device),
-            weak=self._of_each(images, near_index, self.views.weak, len(index), weak_draw),
-            strong=self._of_each(images, near_index, self.views.strong, len(index), strong_draw),
+            weak=self._render(images, np.tile(near_index, weak), weak_draw).unflatten(0, (weak, len(index))),
+            strong=strong_views.unflatten(0, (strong, len(index))),
             index=torch.from_numpy(index).to(self.device),
-            x_strong=self._of_each(images, near_rows, self.views.labelled_strong, len(rows), labelled_draw),
+            x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
+            probe=probe,
+            probe_bins=probe_bins,
         )
 
     def _of_pass(self, step: int) -> NDArray[np.int64]:
@@ -109,16 +123,37 @@ class Source:
                 yield batch
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
-        views = normalised(images, own_rows, draw[self.own], self.policy, self.mean, self.std)
-        if len(views) == len(draw):
-            return views
-        every = views.new_zeros(len(draw), *images.shape[1:]).permute(0, 3, 1, 2)
-        every[self.own] = views
-        return every
+        return self._among_all(
+            normalised(images, own_rows, draw[self.own], self.policy, self.mean, self.std), len(draw)
+        )
 
-    def _of_each(self, images: Tensor, own_index: NDArray[np.int64], views: int, n: int, draw: Draw) -> Tensor:
-        """(views, n, c, h, w): every view of each of n images."""
-        return self._render(images, np.tile(own_index, views), draw).unflatten(0, (views, n))
+    def _by_rates(
+        self, images: Tensor, own_rows: NDArray[np.int64], n: int, rates: Tensor, rng: np.random.Generator
+    ) -> Tensor:
+        """Strong views as CTAugment's rates have them."""
+        changes = ctaugment.draw_policy(rates, n, rng)
+        if self.views.ctaugment == "cutout":
+            changes = ctaugment.then_cutout(changes, rng)
+        return self._changed(images, own_rows, changes, rng)
+
+    def _changed(
+        self, images: Tensor, own_rows: NDArray[np.int64], changes: ctaugment.Recipe, rng: np.random.Generator
+    ) -> Tensor:
+        """Weak views, changed. That is done on the CPU."""
+        height, width = self.images.shape[1:3]
+        draw = draw_weak(self.policy, len(changes), height, width, rng)[self.own]
+        weak = pixels(images, own_rows, draw, self.policy).cpu().numpy()
+        changed = torch.from_numpy(ctaugment.render(weak, changes[self.own])).to(self.device)
+        rows, plain = np.arange(len(draw)), draw_plain(len(draw))
+        return self._among_all(normalised(changed, rows, plain, self.policy, self.mean, self.std), len(changes))
+
+    def _among_all(self, own: Tensor, n: int) -> Tensor:
+        """This rank's views at their places among all n."""
+        if len(own) == n:
+            return own
+        every = own.new_zeros(n, *own.shape[1:]).to(memory_format=torch.channels_last)
+        every[self.own] = own
+        return every
 
 
 def check_fits(images: Images, device: torch.device) -> None:

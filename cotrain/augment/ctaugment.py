@@ -1,0 +1,263 @@
+"""CTAugment (Berthelot et al., ICLR 2020), as released with FixMatch: strong views whose strength is learnt.
+
+Every operation has one or two parameters, and every parameter's range [0, 1] is cut into bins. A bin's rate says how
+well the averaged network still recognises labelled images that were changed that much; bins with poor rates are not
+drawn. Rates are a tensor in a method's memory. As in `policy.py`, everything random is in a `Recipe`, drawn by
+vectorised numpy from one generator; `render` only carries it out, image by image with Pillow, or with our kernel
+where that gives the same bits and Pillow would build tables of levels in Python, ten times as slow.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image, ImageChops, ImageEnhance, ImageFilter
+from torch import Tensor
+
+from cotrain.augment import kernel
+from cotrain.types import Batch, Learner
+
+OPS = (
+    "autocontrast",
+    "blur",
+    "brightness",
+    "color",
+    "contrast",
+    "cutout",
+    "equalize",
+    "identity",
+    "invert",
+    "posterize",
+    "rescale",
+    "rotate",
+    "sharpness",
+    "shear_x",
+    "shear_y",
+    "smooth",
+    "solarize",
+    "translate_x",
+    "translate_y",
+)
+CUTOUT = OPS.index("cutout")
+DEPTH = 2  # operations in a view
+MOST_BINS = 17
+_BINS = {"identity": (0, 0), "posterize": (8, 0), "rescale": (17, 6)}
+BINS = np.array([_BINS.get(name, (MOST_BINS, 0)) for name in OPS])  # (ops, 2) of each parameter; 0: there is none
+EXISTS = np.arange(MOST_BINS) < BINS[..., None]  # (ops, 2, bins)
+DECAY, FLOOR, THRESHOLD = 0.99, 0.01, 0.8
+FILL = 127
+
+RESAMPLING = (
+    Image.Resampling.LANCZOS,
+    Image.Resampling.BICUBIC,
+    Image.Resampling.BILINEAR,
+    Image.Resampling.BOX,
+    Image.Resampling.HAMMING,
+    Image.Resampling.NEAREST,
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every decision of n views with k operations each."""
+
+    ops: NDArray[np.int64]  # (n, k) indices into OPS
+    levels: NDArray[np.float64]  # (n, k, 2) of both parameters, in [0, 1]; meaningless where there is none
+    bins: NDArray[np.int64]  # (n, k, 2) their places in the flattened rates; -1: no parameter
+    centres: NDArray[np.float64]  # (n, k, 2) of a cutout, column and row as shares of the image
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __getitem__(self, views: slice) -> "Recipe":
+        return Recipe(**{field.name: getattr(self, field.name)[views] for field in fields(self)})
+
+
+def initial_rates() -> Tensor:
+    """(operations, 2 parameters, 17 bins): 1 in every bin; bins that an operation does not have are 0 and stay so."""
+    return torch.from_numpy(EXISTS.astype(np.float32))
+
+
+def draw_policy(rates: Tensor, n: int, rng: np.random.Generator) -> Recipe:
+    """For training: operations with equal chance, their levels from bins with good rates."""
+    ops = rng.integers(len(OPS), size=(n, DEPTH))
+    cumulated = bin_weights(rates.cpu().numpy()).cumsum(axis=-1)
+    cumulated /= np.maximum(cumulated[..., -1:], FLOOR)  # ends at 1 exactly, so that no bin of weight 0 is drawn
+    bins = (rng.random((n, DEPTH, 2, 1)) >= cumulated[ops]).sum(axis=-1)
+    levels = (bins + rng.random(bins.shape)) / BINS[ops].clip(min=1)
+    return _recipe(ops, levels, bins, rng)
+
+
+def draw_probe(n: int, rng: np.random.Generator) -> Recipe:
+    """For learning the rates: levels from everywhere."""
+    ops = rng.integers(len(OPS), size=(n, DEPTH))
+    levels = rng.random((n, DEPTH, 2))
+    return _recipe(ops, levels, (levels * BINS[ops]).astype(np.int64), rng)
+
+
+def then_cutout(recipe: Recipe, rng: np.random.Generator) -> Recipe:
+    """The same, and then the largest cutout."""
+    n = len(recipe)
+    return Recipe(
+        ops=np.hstack([recipe.ops, np.full((n, 1), CUTOUT)]),
+        levels=np.hstack([recipe.levels, np.ones((n, 1, 2))]),
+        bins=np.hstack([recipe.bins, np.full((n, 1, 2), -1)]),
+        centres=np.hstack([recipe.centres, rng.random((n, 1, 2))]),
+    )
+
+
+def bin_weights(rates: NDArray[np.float32]) -> NDArray[np.float64]:
+    """How often each bin is drawn, relative to the best of its parameter; those far from the best never."""
+    weights = np.where(EXISTS, rates.astype(np.float64) + FLOOR, 0)
+    weights /= np.maximum(weights.max(axis=-1, keepdims=True), FLOOR)
+    return np.where(weights < THRESHOLD, 0, weights)
+
+
+def _recipe(
+    ops: NDArray[np.int64], levels: NDArray[np.float64], bins: NDArray[np.int64], rng: np.random.Generator
+) -> Recipe:
+    places = (2 * ops[..., None] + [0, 1]) * MOST_BINS + bins
+    return Recipe(ops, levels, np.where(BINS[ops] > 0, places, -1), rng.random((*ops.shape, 2)))
+
+
+def proximity(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(n, C) and (n,) -> (n,): 1 where a prediction is the label, 0 where it gives the label no chance."""
+    target = F.one_hot(labels, probabilities.shape[-1])
+    return 1 - 0.5 * (probabilities - target).abs().sum(dim=-1)
+
+
+def update_rates(rates: Tensor, probe_bins: Tensor, proximity: Tensor) -> None:
+    """In place: rate <- 0.99 rate + 0.01 proximity, for every bin (n, k, 2) that made one of the n images.
+
+    The updates count as made one after another, in the order of the batch; vectorised: of m updates of one bin, the
+    j-th has weight 0.01 * 0.99^(m - j).
+    """
+    bins = probe_bins.flatten()
+    values = proximity.to(rates.dtype)[:, None].expand(len(proximity), probe_bins[0].numel()).flatten()
+    used = F.one_hot(bins + 1, rates.numel() + 1)[:, 1:].to(rates.dtype)  # (updates, bins); -1 is none
+    later = (used.flip(0).cumsum(dim=0).flip(0) - used) * used  # updates of the same bin that come after
+    parts = used * DECAY**later * (1 - DECAY) * values[:, None]
+    flat = rates.view(-1)
+    flat.mul_(DECAY ** used.sum(dim=0)).add_(parts.sum(dim=0)).clamp_(0, 1)
+
+
+@torch.no_grad()
+def learn_rates(learner: Learner, batch: Batch) -> None:
+    """One step's update of memory["cta_rates"], by what the averaged network says of the probe."""
+    (logits,) = learner.teacher(batch.probe)
+    close = proximity(logits.float().softmax(dim=-1), batch.y)
+    update_rates(learner.memory["cta_rates"], batch.probe_bins, close)
+
+
+def render(images: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """Views of (n, H, W, C) images, of 1 or 3 channels."""
+    channels = images.shape[3]
+    if channels not in (1, 3):
+        raise ValueError(f"CTAugment changes images of 1 or 3 channels, not of {channels}")
+    mode, out = "L" if channels == 1 else "RGB", np.empty_like(images, order="C")
+    decisions = zip(recipe.ops.tolist(), recipe.levels.tolist(), recipe.centres.tolist(), strict=True)
+    for i, (ops, levels, centres) in enumerate(decisions):
+        picture = _picture(images[i], mode)
+        for op, (level, second), centre in zip(ops, levels, centres, strict=True):
+            if op == CUTOUT:
+                picture = cut_out(picture, level, centre)
+            elif OPS[op] == "rescale":
+                picture = rescale(picture, level, second)
+            else:
+                picture = OPERATIONS[OPS[op]](picture, level)
+        out[i] = _pixels(picture)
+    return out
+
+
+def _picture(pixels: NDArray[np.uint8], mode: str) -> Image.Image:
+    return Image.frombytes(mode, pixels.shape[1::-1], pixels.tobytes())
+
+
+def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray(picture.tobytes()), np.uint8).reshape(picture.height, picture.width, -1)
+
+
+def cut_out(picture: Image.Image, level: float, centre: list[float]) -> Image.Image:
+    """Mid-grey square of up to half the shorter side around a pixel, cut off at all borders."""
+    width, height = picture.size
+    side = 1 + int(level * min(width, height) * 0.499)
+    left, top = int(centre[0] * width) - side // 2, int(centre[1] * height) - side // 2
+    box = (max(0, left), max(0, top), min(width, left + side), min(height, top + side))
+    picture = picture.copy()
+    picture.paste(FILL if picture.mode == "L" else (FILL, FILL, FILL), box)
+    return picture
+
+
+def rescale(picture: Image.Image, level: float, method: float) -> Image.Image:
+    """Enlarge the middle, with one of six filters."""
+    width, height = picture.size
+    share = 0.25 * level
+    middle = picture.crop((share * width, share * height, (1 - share) * width, (1 - share) * height))
+    return middle.resize(picture.size, RESAMPLING[min(int(method * len(RESAMPLING)), len(RESAMPLING) - 1)])
+
+
+Operation = Callable[[Image.Image, float], Image.Image]
+
+
+def _blended(change: Callable[[Image.Image], Image.Image]) -> Operation:
+    return lambda picture, level: Image.blend(picture, change(picture), level)
+
+
+def _looked_up(find: Callable[[NDArray, NDArray], None]) -> Callable[[Image.Image], Image.Image]:
+    def change(picture: Image.Image) -> Image.Image:
+        pixels = _pixels(picture)
+        table = np.empty((pixels.shape[2], 256), np.uint8)
+        find(pixels, table)
+        kernel.look_up(pixels.ravel(), table, pixels.ravel())
+        return _picture(pixels, picture.mode)
+
+    return change
+
+
+def _posterized(picture: Image.Image, level: float) -> Image.Image:
+    pixels = _pixels(picture)
+    kernel.posterize(1 + int(7.999 * level), pixels)
+    return _picture(pixels, picture.mode)
+
+
+def _solarized(picture: Image.Image, level: float) -> Image.Image:
+    pixels = _pixels(picture)
+    kernel.solarize(int(255.999 * level), pixels)
+    return _picture(pixels, picture.mode)
+
+
+def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    return lambda picture, level: kind(picture).enhance(0.1 + 1.9 * level)
+
+
+def _moved(a: float, b: float, c: float, d: float, e: float, f: float, picture: Image.Image) -> Image.Image:
+    return picture.transform(picture.size, Image.Transform.AFFINE, (a, b, c, d, e, f))
+
+
+def _signed(level: float) -> float:
+    """-0.3 to 0.3."""
+    return (2 * level - 1) * 0.3
+
+
+OPERATIONS: dict[str, Operation] = {
+    "autocontrast": _blended(_looked_up(kernel.find_autocontrast)),
+    "blur": _blended(lambda picture: picture.filter(ImageFilter.BLUR)),
+    "brightness": _enhanced(ImageEnhance.Brightness),
+    "color": _enhanced(ImageEnhance.Color),
+    "contrast": _enhanced(ImageEnhance.Contrast),
+    "equalize": _blended(_looked_up(kernel.find_equalize)),
+    "identity": lambda picture, level: picture,
+    "invert": _blended(ImageChops.invert),
+    "posterize": _posterized,
+    "rotate": lambda picture, level: picture.rotate(round((2 * level - 1) * 45)),
+    "sharpness": _enhanced(ImageEnhance.Sharpness),
+    "shear_x": lambda picture, level: _moved(1, _signed(level), 0, 0, 1, 0, picture),
+    "shear_y": lambda picture, level: _moved(1, 0, 0, _signed(level), 1, 0, picture),
+    "smooth": _blended(lambda picture: picture.filter(ImageFilter.SMOOTH)),
+    "solarize": _solarized,
+    "translate_x": lambda picture, level: _moved(1, 0, _signed(level) * picture.width, 0, 1, 0, picture),
+    "translate_y": lambda picture, level: _moved(1, 0, 0, 0, 1, _signed(level) * picture.height, picture),
+}

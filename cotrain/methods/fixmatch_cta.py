@@ -1,0 +1,23 @@
+"""FixMatch (Sohn et al., NeurIPS 2020) with CTAugment.
+
+FixMatch, whose strong views are as strong as the averaged network can bear. docs/methods/fixmatch_cta.md.
+"""
+
+from torch import Tensor
+
+from cotrain.augment.ctaugment import initial_rates, learn_rates
+from cotrain.methods.fixmatch import FixMatch
+from cotrain.types import Batch, Learner, Losses, Pool, Views
+
+
+class FixMatchCTA(FixMatch):
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=1, ctaugment="cutout")
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        return {"cta_rates": initial_rates()}
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        learn_rates(learner, batch)
+        return super().loss(learner, batch)

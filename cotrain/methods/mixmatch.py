@@ -1,0 +1,54 @@
+"""MixMatch (Berthelot et al., NeurIPS 2019).
+
+Labelled images, and unlabelled ones with guessed labels, are all mixed with each other. docs/methods/mixmatch.md.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.ops import interleaved_logits, mix_pool, sharpen, soft_cross_entropy, without_update
+from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+
+
+class MixMatch(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    unsupervised_weight: float = Field(100.0, ge=0, description="lambda_U, the weight of the unlabelled loss")
+    unsupervised_ramp: float = Field(
+        1 / 64, ge=0, le=1, description="share of the steps in which lambda_U rises from 0"
+    )
+    temperature: float = Field(0.5, gt=0, description="T, below 1 sharpens the guessed labels")
+    alpha: float = Field(0.5, gt=0, description="of the Beta distribution that shares for mixing are drawn from")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=2, whole=True)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        guessed = self.guess(learner, batch.weak)
+        labels = F.one_hot(batch.y, guessed.shape[-1]).float()
+
+        sizes = [len(batch.x)] + [len(view) for view in batch.weak]
+        images, targets = mix_pool(
+            torch.cat([batch.x, *batch.weak]),
+            torch.cat([labels] + [guessed] * len(batch.weak)),
+            self.alpha,
+            learner.generator,
+        )
+        labelled, *unlabelled = interleaved_logits(learner.net, images.split(sizes), updating=0)
+        labels, guesses = targets.split([sizes[0], sum(sizes[1:])])
+
+        supervised = soft_cross_entropy(labelled, labels).mean()
+        unsupervised = F.mse_loss(torch.cat(unlabelled).float().softmax(dim=-1), guesses)
+        return Losses(supervised, unsupervised)
+
+    @torch.no_grad()
+    def guess(self, learner: Learner, views: Tensor) -> Tensor:
+        """(U, C): what the network says of an image's views on average, sharpened."""
+        with without_update(learner.net):
+            logits = torch.cat([learner.net(view) for view in views])
+        return sharpen(logits.float().softmax(dim=-1).mean(dim=0), self.temperature)

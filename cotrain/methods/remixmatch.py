@@ -1,0 +1,114 @@
+"""ReMixMatch (Berthelot et al., ICLR 2020).
+
+MixMatch, whose guesses are aligned with the labels' distribution and anchor strong views. docs/methods/remixmatch.md.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from cotrain.augment.ctaugment import initial_rates, learn_rates
+from cotrain.ops import interleaved_logits, mix_pool, sharpen, soft_cross_entropy, without_update
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, ramp
+
+REMEMBERED = 128  # batches whose mean prediction is kept
+DECAY = 0.999  # of the labels' running average
+TURNS = (0, 2, 1, 3)  # quarter turns of the first, second.. quarter of a batch
+
+
+class ReMixMatch(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 1
+
+    strong_views: int = Field(8, ge=1, description="K, strong views of each unlabelled image")
+    unsupervised_weight: float = Field(1.0, ge=0, description="of the three unlabelled terms together")
+    unsupervised_ramp: float = Field(
+        1 / 64, ge=0, le=1, description="share of the steps in which all of them but rotation rise from 0"
+    )
+    mixed_weight: float = Field(1.5, ge=0, description="lambda_U, the weight of mixed unlabelled images")
+    unmixed_weight: float = Field(0.5, ge=0, description="lambda_U1, the weight of the first strong view, not mixed")
+    rotation_weight: float = Field(0.5, ge=0, description="lambda_r, the weight of telling how an image was turned")
+    temperature: float = Field(0.5, gt=0, description="T, below 1 sharpens the guessed labels")
+    alpha: float = Field(0.75, gt=0, description="of the Beta distribution that shares for mixing are drawn from")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=self.strong_views, labelled_strong=1, ctaugment="plain", whole=True)
+
+    def extra(self, features: int) -> nn.Module:
+        return nn.Linear(features, len(TURNS))
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        return {
+            "cta_rates": initial_rates(),
+            "guesses": torch.full((REMEMBERED, pool.classes), 1 / pool.classes),
+            "labels": torch.full((pool.classes,), 1 / pool.classes),
+        }
+
+    def weight(self, progress: float) -> float:
+        """Rotation does not rise with the others: that is done in the loss."""
+        return self.unsupervised_weight
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        learn_rates(learner, batch)
+        labels = F.one_hot(batch.y, len(learner.memory["labels"])).float()
+        guessed = self.guess(learner, batch.weak[0], labels)
+
+        unlabelled = [*batch.weak, *batch.strong]
+        sizes = [len(labels)] + [len(guessed)] * len(unlabelled)
+        images, targets = mix_pool(
+            torch.cat([*batch.x_strong, *unlabelled]),
+            torch.cat([labels] + [guessed] * len(unlabelled)),
+            self.alpha,
+            learner.generator,
+        )
+        logits = interleaved_logits(learner.net, images.split(sizes), updating=len(unlabelled))
+        mixed = soft_cross_entropy(torch.cat(logits), targets)
+
+        with without_update(learner.net):
+            (first,) = learner.net(batch.strong[0])
+        unmixed = soft_cross_entropy(first, guessed).mean()
+        rotation = self.rotation(learner, batch.strong[0])
+
+        rising = self.mixed_weight * mixed[len(labels) :].mean() + self.unmixed_weight * unmixed
+        unsupervised = ramp(learner.progress, self.unsupervised_ramp) * rising + self.rotation_weight * rotation
+        return Losses(mixed[: len(labels)].mean(), unsupervised, {"rotation": rotation.detach()})
+
+    @torch.no_grad()
+    def guess(self, learner: Learner, weak: Tensor, labels: Tensor) -> Tensor:
+        """(U, C): aligned and sharpened predictions. Then both distributions learn of this step."""
+        with without_update(learner.net):
+            (logits,) = learner.net(weak)
+        predicted = logits.float().softmax(dim=-1)
+        guesses, label_average = learner.memory["guesses"], learner.memory["labels"]
+        guessed = sharpen(align(predicted, label_average, guesses.mean(dim=0)), self.temperature)
+        guesses[learner.step % REMEMBERED] = predicted.mean(dim=0)
+        label_average.lerp_(labels.mean(dim=0), 1 - DECAY)
+        return guessed
+
+    def rotation(self, learner: Learner, images: Tensor) -> Tensor:
+        """Cross-entropy of the turns of the batch's four quarters, from the method's own output."""
+        turned, turns = rotated(images)
+        with without_update(learner.net):
+            (outputs,) = learner.net(turned, extra=True)
+        classes = len(learner.memory["labels"])
+        return F.cross_entropy(outputs[:, classes:].float(), turns)
+
+
+def align(predicted: Tensor, wanted: Tensor, usual: Tensor) -> Tensor:
+    """Predictions whose classes are as frequent as wanted, where they are usually otherwise."""
+    aligned = predicted * (1e-6 + wanted) / (1e-6 + usual)
+    return aligned / aligned.sum(dim=-1, keepdim=True)
+
+
+def rotated(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Images by quarters of the batch, and how often each was turned by 90 degrees.
+
+    Those that are not square are turned upside down only.
+    """
+    square = images.shape[-1] == images.shape[-2]
+    quarters = list(zip(images.tensor_split(len(TURNS)), TURNS if square else (0, 2, 0, 2), strict=True))
+    turns = [torch.full((len(quarter),), turn, device=images.device) for quarter, turn in quarters]
+    return torch.cat([quarter.rot90(turn, (-2, -1)) for quarter, turn in quarters]), torch.cat(turns)
