@@ -94,19 +94,18 @@ class MultiHead(nn.Module):
         if private is not None and len(private) == 1:
             shared, private = torch.cat([shared, private[0]]), None
         if private is None:
-            features = self._for_each(self.trunk(shared), trunk_of)
-            return self._stack(len(shared), [head(own) for head, own in zip(self.heads, features, strict=True)])
+            features = self.trunk(shared)
+            return self._stack(len(shared), self._of_heads([features] * len(self.heads), trunk_of))
         images, views = len(shared), private.shape[1]
         features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
-        logits = []
-        for number, (head, own) in enumerate(zip(self.heads, self._for_each(features, trunk_of), strict=True)):
-            first = images + number * views
-            logits.append(head(torch.cat([own[:images], own[first : first + views]])))
+        common, *own = features.split([images] + [views] * len(self.heads))
+        logits = self._of_heads([torch.cat([common, view]) for view in own], trunk_of)
         return self._stack(images + views, logits)
 
-    def _for_each(self, features: Tensor, trunk_of: int | None) -> list[Tensor]:
-        """The trunk's features as each head sees them."""
-        return [features if trunk_of in (None, head) else features.detach() for head in range(len(self.heads))]
+    def _of_heads(self, features: list[Tensor], trunk_of: int | None) -> list[Tensor]:
+        """Each head's logits of its own features."""
+        held = [own if trunk_of in (None, number) else own.detach() for number, own in enumerate(features)]
+        return [head(own) for head, own in zip(self.heads, held, strict=True)]
 
     def _selective(self, shared: Tensor, private: Tensor, seen: Tensor, trunk_of: int | None) -> list[Tensor]:
         images, (views, unlabelled) = len(shared), private.shape[:2]
@@ -117,12 +116,13 @@ class MultiHead(nn.Module):
         needed, places, rows_there = (
             index.to(shared.device, non_blocking=True) for index in (needed, places + images, torch.cat(rows))
         )
-        features = self._for_each(self.trunk(torch.cat([shared, private.flatten(0, 1)[needed]])), trunk_of)
+        features = self.trunk(torch.cat([shared, private.flatten(0, 1)[needed]]))
+        outputs = self._of_heads(
+            [torch.cat([features[:images], features[own]]) for own in places.split(sizes)], trunk_of
+        )
         logits = []
-        for head, own, row, place in zip(
-            self.heads, features, rows_there.split(sizes), places.split(sizes), strict=True
-        ):
-            for_all, for_own = head(torch.cat([own[:images], own[place]])).split([images, len(row)])
+        for output, row in zip(outputs, rows_there.split(sizes), strict=True):
+            for_all, for_own = output.split([images, len(row)])
             spread = for_own.new_zeros(unlabelled, for_own.shape[1]).index_copy(0, row, for_own)
             logits.append(torch.cat([for_all, spread]))
         return logits
