@@ -20,7 +20,7 @@ SMEARED_EVERY = 4  # rounds
 
 class TriNet(Method):
     heads: int = Field(3, ge=3, le=3, description="three heads on the shared trunk")
-    initial: float = Field(0.1, ge=0, lt=1, description="share of the steps at the start, on smeared labels only")
+    initial: float = Field(0.25, ge=0, lt=1, description="share of the steps at the start, on smeared labels only")
     rounds: int = Field(30, ge=1, description="rounds of labelling in the rest of the steps")
     threshold: float = Field(0.95, ge=0, le=1, description="mean confidence from which two heads label for the third")
     smeared_less: float = Field(0.25, ge=0, le=1, description="how much lower it is in the round after smearing")
@@ -80,9 +80,9 @@ class TriNet(Method):
         with evaluating(learner.net):
             taught, sure = self.label(look(rows), self.sigma(number, images))
         with evaluating(learner.net, dropout=True):
-            for_each = sum(self.differs(look(rows), taught) for _ in range(self.passes))
-        stable = 3 * for_each <= self.passes
-        labels[:, rows] = torch.where(sure & stable, taught, -1).to(labels.device)
+            changed = sum(self.differs(look(rows), taught) for _ in range(self.passes))
+        kept = sure & (3 * changed <= self.passes)
+        labels[:, rows] = torch.where(kept, taught, -1).to(labels.device)
 
     def label(self, logits: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
         """For each head, a class, and whether the other two agree on it and are sure enough: (3, n, C) -> (3, n)."""
