@@ -165,3 +165,14 @@ def evaluating(net: nn.Module, dropout: bool = False) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def mixed_cross_entropy(logits: Tensor, targets: Tensor, order: Tensor, share: Tensor) -> Tensor:
+    """What each target costs where image i was mixed with image order[i]: (n, C) -> (n,).
+
+    The mean is that of share * H(t_i, p_i) + (1 - share) * H(t_order[i], p_i), the loss of mixup, taken apart by image:
+    each image's target counts where the image stands, and where it is mixed in.
+    """
+    standing = soft_cross_entropy(logits, targets)
+    mixed_in = soft_cross_entropy(logits, targets[order])[order.argsort()]
+    return share * standing + (1 - share) * mixed_in

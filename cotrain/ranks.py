@@ -148,7 +148,13 @@ class Divided(nn.Module):
         self.net, self.ranks = net, ranks
 
     def forward(
-        self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None, *, extra: bool = False
+        self,
+        shared: Tensor,
+        private: Tensor | None = None,
+        seen: Tensor | None = None,
+        *,
+        extra: bool = False,
+        trunk_of: int | None = None,
     ) -> Tensor:
         own = self.ranks.own
         mine = self.net(
@@ -156,6 +162,7 @@ class Divided(nn.Module):
             None if private is None else private[:, own],
             None if seen is None else seen[:, own],
             extra=extra,
+            trunk_of=trunk_of,
         )
         return Gather.apply(mine, self.ranks)
 

@@ -70,7 +70,8 @@ class Pool:
 class Learner:
     """What a method sees of the training at one step.
 
-    `net(images)` are logits (H, n, C); `net(images, extra=True)` has the outputs of the method's `extra` beside them.
+    `net(images)` are logits (H, n, C); `net(images, extra=True)` has the outputs of the method's `extra` beside them;
+    in `net(images, trunk_of=0)` only the first head's gradient reaches the trunk.
     """
 
     net: nn.Module

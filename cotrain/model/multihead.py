@@ -70,33 +70,44 @@ class MultiHead(nn.Module):
         return self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(
-        self, shared: Tensor, private: Tensor | None = None, seen: Tensor | None = None, *, extra: bool = False
+        self,
+        shared: Tensor,
+        private: Tensor | None = None,
+        seen: Tensor | None = None,
+        *,
+        extra: bool = False,
+        trunk_of: int | None = None,
     ) -> Tensor:
         """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m.
 
         One private view, (1, U, c, h, w), is the same for all heads. With `seen` (H, U), head m gets only the images
         seen[m]; what nobody sees costs nothing, and the logits of what a head does not see are zero. With `extra`, a
-        method's further outputs stand behind the logits.
+        method's further outputs stand behind the logits. With `trunk_of`, only that head's gradient reaches the trunk.
         """
-        outputs = self._outputs(shared, private, seen)
+        outputs = self._outputs(shared, private, seen, trunk_of)
         return outputs if extra else outputs[..., : self.classes]
 
-    def _outputs(self, shared: Tensor, private: Tensor | None, seen: Tensor | None) -> Tensor:
+    def _outputs(self, shared: Tensor, private: Tensor | None, seen: Tensor | None, trunk_of: int | None) -> Tensor:
         self._check(shared, private)
         if private is not None and seen is not None:
-            return self._stack(len(shared) + private.shape[1], self._selective(shared, private, seen))
+            return self._stack(len(shared) + private.shape[1], self._selective(shared, private, seen, trunk_of))
         if private is not None and len(private) == 1:
             shared, private = torch.cat([shared, private[0]]), None
         if private is None:
             features = self.trunk(shared)
-            return self._stack(len(shared), [head(features) for head in self.heads])
+            return self._stack(len(shared), self._of_heads([features] * len(self.heads), trunk_of))
         images, views = len(shared), private.shape[1]
         features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
         common, *own = features.split([images] + [views] * len(self.heads))
-        logits = [head(torch.cat([common, view])) for head, view in zip(self.heads, own, strict=True)]
+        logits = self._of_heads([torch.cat([common, view]) for view in own], trunk_of)
         return self._stack(images + views, logits)
 
-    def _selective(self, shared: Tensor, private: Tensor, seen: Tensor) -> list[Tensor]:
+    def _of_heads(self, features: list[Tensor], trunk_of: int | None) -> list[Tensor]:
+        """Each head's logits of its own features."""
+        held = [own if trunk_of in (None, number) else own.detach() for number, own in enumerate(features)]
+        return [head(own) for head, own in zip(self.heads, held, strict=True)]
+
+    def _selective(self, shared: Tensor, private: Tensor, seen: Tensor, trunk_of: int | None) -> list[Tensor]:
         images, (views, unlabelled) = len(shared), private.shape[:2]
         rows = [of_head.nonzero().squeeze(1) for of_head in seen]
         wanted = [row + (head * unlabelled if views > 1 else 0) for head, row in enumerate(rows)]
@@ -106,10 +117,12 @@ class MultiHead(nn.Module):
             index.to(shared.device, non_blocking=True) for index in (needed, places + images, torch.cat(rows))
         )
         features = self.trunk(torch.cat([shared, private.flatten(0, 1)[needed]]))
+        outputs = self._of_heads(
+            [torch.cat([features[:images], features[own]]) for own in places.split(sizes)], trunk_of
+        )
         logits = []
-        for head, row, place in zip(self.heads, rows_there.split(sizes), places.split(sizes), strict=True):
-            own = features[place]
-            for_all, for_own = head(torch.cat([features[:images], own])).split([images, len(row)])
+        for output, row in zip(outputs, rows_there.split(sizes), strict=True):
+            for_all, for_own = output.split([images, len(row)])
             spread = for_own.new_zeros(unlabelled, for_own.shape[1]).index_copy(0, row, for_own)
             logits.append(torch.cat([for_all, spread]))
         return logits

@@ -110,6 +110,36 @@ def test_a_head_computes_only_what_it_is_to_see(views: int) -> None:
         assert not logits[head, 2:][~seen[head]].any()
 
 
+SEEN = torch.tensor([[1, 0, 1, 0, 0], [1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]).bool()
+
+
+@pytest.mark.parametrize(("views", "seen"), [(0, None), (1, None), (3, None), (1, SEEN), (3, SEEN)])
+def test_one_heads_gradient_alone_reaches_the_trunk_if_asked_for(views: int, seen: torch.Tensor | None) -> None:
+    torch.manual_seed(0)
+    net = MultiHead.cut(backbone("wrn-10-1", channels=3, classes=4), 3).eval()
+    shared = torch.randn(2, 3, 16, 16)
+    private = torch.randn(views, 5, 3, 16, 16) if views else None
+    trunk, heads = list(net.trunk.parameters()), [list(head.parameters()) for head in net.heads]
+
+    def gradients(heads_asked: list[int], trunk_of: int | None) -> dict[nn.Parameter, torch.Tensor | None]:
+        net.zero_grad()
+        logits = net(shared, private, seen, trunk_of=trunk_of)
+        sum(logits[head].square().sum() for head in heads_asked).backward()
+        return {weight: weight.grad for weight in net.parameters()}
+
+    everything = net(shared, private, seen)
+    free = gradients([0, 1, 2], None)
+    for chosen in range(3):
+        assert torch.equal(net(shared, private, seen, trunk_of=chosen), everything)
+        alone, held = gradients([chosen], None), gradients([0, 1, 2], chosen)
+        for weight in trunk:
+            torch.testing.assert_close(held[weight], alone[weight], rtol=1e-4, atol=1e-4)
+        for weight in [weight for head in heads for weight in head]:
+            torch.testing.assert_close(held[weight], free[weight])
+        others = gradients([head for head in range(3) if head != chosen], chosen)
+        assert all(others[weight] is None or not others[weight].any() for weight in trunk)
+
+
 def test_every_cut_computes_the_same_function_of_its_stages() -> None:
     stages = backbone("wrn-10-1", channels=3, classes=4)
     assert stages.cuts == ["none", "stem", "group1", "group2", "group3"]

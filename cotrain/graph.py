@@ -1,0 +1,68 @@
+"""Labels spread over a graph of nearest neighbours (Iscen et al., CVPR 2019; Sellars et al., 2021)."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import cg
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+BLOCK = 1 << 24  # similarities held at once
+
+
+def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k others most similar to each row, exactly: their inner products and their places, (n, k).
+
+    There are fewer where there are not so many rows.
+    """
+    rows = len(features)
+    k = min(k, rows - 1)
+    found = []
+    for own in torch.arange(rows, device=features.device).split(max(1, BLOCK // rows)):
+        similarity = features[own] @ features.T
+        similarity[torch.arange(len(own), device=own.device), own] = -torch.inf
+        found.append(similarity.topk(k, dim=1))
+    return torch.cat([block.values for block in found]), torch.cat([block.indices for block in found])
+
+
+def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
+    """S = D^-1/2 W D^-1/2 with W = max(A, A^T), A the cosines of each row with its k nearest; none is below 0."""
+    rows = len(features)
+    similarity, places = nearest(F.normalize(features.float(), dim=1), k)
+    values = similarity.clamp(min=0).double().cpu().numpy().ravel()
+    starts = np.repeat(np.arange(rows), similarity.shape[1])
+    directed = sparse.csr_array((values, (starts, places.cpu().numpy().ravel())), shape=(rows, rows))
+    both = directed.maximum(directed.T)
+    degree = both.sum(axis=1)
+    scale = sparse.dia_array((np.divide(1, np.sqrt(degree), where=degree > 0, out=np.zeros(rows))[None], 0), both.shape)
+    return sparse.csr_array(scale @ both @ scale)
+
+
+def propagate(
+    graph: sparse.csr_array, seeds: Floats, alpha: float = 0.99, *, iterations: int = 30, tolerance: float = 1e-3
+) -> Floats:
+    """(I - alpha S)^-1 Y for each class by conjugate gradients: (n, C) -> (n, C), nothing below 0, rows that sum to 1.
+
+    A row that no label reaches is 0.
+    """
+    system = sparse.eye_array(graph.shape[0], format="csr") - alpha * graph
+    reached = [
+        cg(system, seeds[:, of_class], rtol=tolerance, maxiter=iterations)[0] for of_class in range(seeds.shape[1])
+    ]
+    return row_normalised(np.maximum(np.stack(reached, axis=1), 0))
+
+
+def aligned(probabilities: Floats, shares: Floats, times: int = 100, most: float = 0.01) -> Floats:
+    """Draws the classes' shares among the most probable ones towards the given, by at most this factor each time."""
+    for _ in range(times):
+        chosen = np.bincount(probabilities.argmax(axis=1), minlength=len(shares)) / max(len(probabilities), 1)
+        factors = np.clip(shares / (chosen + 1e-7), 1 - most, 1 + most)
+        probabilities = row_normalised(probabilities * factors)
+    return probabilities
+
+
+def row_normalised(values: Floats) -> Floats:
+    total = values.sum(axis=1, keepdims=True)
+    return np.divide(values, total, where=total > 0, out=np.zeros_like(values))

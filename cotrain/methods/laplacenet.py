@@ -1,0 +1,85 @@
+"""LaplaceNet (Sellars et al., IEEE TNNLS 2022).
+
+Before each pass the labels spread over a graph of the images' features, and the network learns the classes that they
+leave, on mixtures of images seen in several views. docs/methods/laplacenet.md.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from cotrain.graph import aligned, neighbour_graph, propagate
+from cotrain.ops import beta, evaluating, mix, mixed_cross_entropy
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
+
+
+class LaplaceNet(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 252 / 48
+
+    supervised_share: float = Field(
+        0.1, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+    )
+    views_each: int = Field(3, ge=1, description="strong views of each image, labelled or not")
+    alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
+    neighbours: int = Field(50, ge=1, description="of each image in the graph")
+
+    @property
+    def views(self) -> Views:
+        n = self.views_each
+        return Views(weak=0, strong=n, labelled_strong=n, labelled_operations=1, every_pass=True, whole=True)
+
+    def extra(self, features: int) -> nn.Module:
+        return nn.Identity()
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        return {"labels": torch.full((pool.images,), -1)}
+
+    def first(self, steps: int) -> int:
+        """The first step with unlabelled images."""
+        return math.ceil(self.supervised_share * steps)
+
+    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
+        passes, before = (at * unlabelled // len(pool.unlabelled) for at in (step, step - 1))
+        return step == self.first(steps) or (step > self.first(steps) and passes != before)
+
+    def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
+        """The labels spread over the graph of all training images; those that were given stay."""
+        labels = learner.memory["labels"]
+        rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
+        with evaluating(learner.net):
+            features = look(rows)[0, :, pool.classes :]
+        graph = neighbour_graph(features.to(labels.device), self.neighbours)
+
+        seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
+        seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
+        others = ~seeds.any(dim=1)
+        spread = propagate(graph, seeds.numpy())[others.numpy()]
+        classes = aligned(spread, (seeds.sum(dim=0) / len(pool.labelled)).numpy()).argmax(axis=1)
+        classes[~spread.any(axis=1)] = -1
+        labels[rows[others]] = torch.from_numpy(classes).to(labels.device)
+        labels[pool.labelled] = pool.labels.to(labels.device)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        views, labels = batch.x_strong, batch.y
+        if learner.step >= self.first(learner.steps):
+            views = torch.cat([views, batch.strong], dim=1)
+            labels = torch.cat([labels, learner.memory["labels"][batch.index]])
+
+        order = torch.randperm(len(labels), generator=learner.generator, device=labels.device)
+        share = beta(self.alpha, (1,), learner.generator)
+        logits = [learner.net(mix(view, view[order], share))[0] for view in views]
+        targets = self.targets(labels, logits[0].shape[-1])
+        costs = torch.stack([mixed_cross_entropy(of_view, targets, order, share) for of_view in logits])
+        costs = costs.mean(dim=0) / len(labels)
+        labelled, unlabelled = costs[: len(batch.y)], costs[len(batch.y) :]
+        return Losses(labelled.sum(), unlabelled.sum())
+
+    @staticmethod
+    def targets(labels: Tensor, classes: int) -> Tensor:
+        """One-hot; all classes alike for an image that no label has reached."""
+        known = F.one_hot(labels.clamp(min=0), classes).float()
+        return torch.where((labels < 0)[:, None], 1 / classes, known)

@@ -1,0 +1,81 @@
+"""Pseudo-labelling against confirmation bias (Arazo et al., IJCNN 2020).
+
+Every image has a soft label, recorded in the last pass; images are mixed with each other, and two regularisers keep the
+labels from collapsing. docs/methods/pseudo_label_arazo.md.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.ops import beta, entropy, evaluating, mix, mixed_cross_entropy, without_update
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
+
+
+class ArazoPseudoLabel(SingleModel):
+    unlabelled_ratio: ClassVar[float] = 84 / 16
+
+    warmup: float = Field(
+        10 / 410, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+    )
+    alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
+    prior_weight: float = Field(0.8, ge=0, description="of R_p, which asks that all classes be predicted equally often")
+    entropy_weight: float = Field(0.4, ge=0, description="of R_e, which asks for sure predictions")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, every_pass=True, whole=True)
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        labels = torch.full((pool.images, pool.classes), 1 / pool.classes)
+        return {"labels": labels, "recorded": labels.clone()}
+
+    def first(self, steps: int) -> int:
+        """The step after the warm-up."""
+        return math.ceil(self.warmup * steps)
+
+    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
+        passes, before = (at * unlabelled // len(pool.unlabelled) for at in (step, step - 1))
+        return step == self.first(steps) or (step > self.first(steps) and passes != before)
+
+    def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
+        """The labels of the pass that begins are what was recorded in the last; at first, what the network says."""
+        labels, recorded = learner.memory["labels"], learner.memory["recorded"]
+        if learner.step == self.first(learner.steps):
+            with evaluating(learner.net):
+                (logits,) = look(pool.unlabelled)
+            recorded[pool.unlabelled] = logits.softmax(dim=-1).to(recorded.device)
+        labels.copy_(recorded)
+        labels[pool.labelled] = F.one_hot(pool.labels, pool.classes).to(labels)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        labelled = len(batch.y)
+        if learner.step < self.first(learner.steps):
+            images, targets = batch.x, self.one_hot(learner, batch)
+        else:
+            images = torch.cat([batch.x, batch.weak[0]])
+            targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.index]])
+            with torch.no_grad(), without_update(learner.net):
+                (plain,) = learner.net(images)
+            learner.memory["recorded"][batch.index] = plain[labelled:].float().softmax(dim=-1)
+
+        order = torch.randperm(len(images), generator=learner.generator, device=images.device)
+        share = beta(self.alpha, (1,), learner.generator)
+        (logits,) = learner.net(mix(images, images[order], share))
+        costs = mixed_cross_entropy(logits, targets, order, share) / len(images)
+
+        predicted = logits.float().softmax(dim=-1)
+        prior = -predicted.mean(dim=0).clamp(min=1e-8).log().mean()
+        uncertainty = entropy(predicted).mean()
+        regularisers = self.prior_weight * prior + self.entropy_weight * uncertainty
+        return Losses(
+            costs[:labelled].sum(), costs[labelled:].sum() + regularisers, {"prior": prior, "entropy": uncertainty}
+        )
+
+    def one_hot(self, learner: Learner, batch: Batch) -> Tensor:
+        labels = learner.memory["labels"]
+        return F.one_hot(batch.y, labels.shape[1]).to(labels)

@@ -1,0 +1,115 @@
+"""Tri-net (Chen et al., IJCAI 2018).
+
+Three heads that begin with differently smeared labels: in every round each is taught what the other two agree on, are
+sure of, and say again under dropout. docs/methods/trinet.md.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from cotrain.ops import evaluating, heads_cross_entropy, soft_cross_entropy
+from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, Views
+
+FIRST_POOL = 1000
+SMEARED_EVERY = 4  # rounds
+
+
+class TriNet(Method):
+    heads: int = Field(3, ge=3, le=3, description="three heads on the shared trunk")
+    initial: float = Field(0.25, ge=0, lt=1, description="share of the steps at the start, on smeared labels only")
+    rounds: int = Field(30, ge=1, description="rounds of labelling in the rest of the steps")
+    threshold: float = Field(0.95, ge=0, le=1, description="mean confidence from which two heads label for the third")
+    smeared_less: float = Field(0.25, ge=0, le=1, description="how much lower it is in the round after smearing")
+    smeared_step: float = Field(0.05, ge=0, le=1, description="how much every new smearing lowers it for good")
+    smearing: float = Field(0.05, ge=0, description="standard deviation of the noise on the labels")
+    passes: int = Field(9, ge=0, description="passes with dropout; at most a third of them may say another class")
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1)
+
+    @property
+    def dropout(self) -> tuple[float, ...]:
+        return 0.3, 0.4, 0.5
+
+    def init(self, pool: Pool) -> dict[str, Tensor]:
+        place = torch.zeros(pool.images, dtype=torch.int64)
+        place[pool.labelled] = torch.arange(len(pool.labelled))
+        return {
+            "labels": torch.full((3, pool.images), -1),  # for each head; -1: none
+            "noise": self.noise((3, max(len(pool.labelled), 1), pool.classes), torch.Generator().manual_seed(0)),
+            "place": place,  # of a labelled row in the noise
+            "unlabelled": pool.unlabelled,
+        }
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return (self.smearing * torch.randn(shape, generator=generator, device=generator.device)).clamp(min=0)
+
+    def round(self, step: int, steps: int) -> int:
+        """1, 2, ...; 0 while the heads begin."""
+        first = math.ceil(self.initial * steps)
+        return 1 + (step - first) * self.rounds // (steps - first) if step >= first else 0
+
+    def smears(self, number: int, unlabelled: int) -> bool:
+        """Whether the heads learn from smeared labels alone: at first, and now and then once all images are asked."""
+        return number == 0 or (FIRST_POOL * 2**number >= unlabelled and number % SMEARED_EVERY == 0)
+
+    def sigma(self, number: int, unlabelled: int) -> float:
+        """The threshold of a round."""
+        smeared = sum(self.smears(earlier, unlabelled) for earlier in range(1, number))
+        less = self.smeared_less if self.smears(number - 1, unlabelled) else 0
+        return max(0.0, self.threshold - self.smeared_step * smeared - less)
+
+    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
+        return self.round(step, steps) > (self.round(step - 1, steps) if step else 0)
+
+    def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
+        """A round begins: new labels for each head, or newly smeared ones for all."""
+        number, images = self.round(learner.step, learner.steps), len(pool.unlabelled)
+        labels, noise = learner.memory["labels"], learner.memory["noise"]
+        labels.fill_(-1)
+        if self.smears(number, images):
+            noise.copy_(self.noise(tuple(noise.shape), learner.generator))
+            return
+        order = torch.randperm(images, generator=learner.generator, device=learner.generator.device).cpu()
+        rows = pool.unlabelled[order[: FIRST_POOL * 2**number]]
+        with evaluating(learner.net):
+            taught, sure = self.label(look(rows), self.sigma(number, images))
+        with evaluating(learner.net, dropout=True):
+            changed = sum(self.differs(look(rows), taught) for _ in range(self.passes))
+        kept = sure & (3 * changed <= self.passes)
+        labels[:, rows] = torch.where(kept, taught, -1).to(labels.device)
+
+    def label(self, logits: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+        """For each head, a class, and whether the other two agree on it and are sure enough: (3, n, C) -> (3, n)."""
+        confidence, said = logits.softmax(dim=-1).max(dim=-1)
+        one, other = [1, 2, 0], [2, 0, 1]
+        agree = said[one] == said[other]
+        return said[one], agree & ((confidence[one] + confidence[other]) / 2 >= sigma)
+
+    def differs(self, logits: Tensor, taught: Tensor) -> Tensor:
+        """For each head, whether the other two together now say another class."""
+        said = logits.softmax(dim=-1)
+        return (said.sum(dim=0) - said).argmax(dim=-1) != taught
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        memory = learner.memory
+        if self.smears(self.round(learner.step, learner.steps), len(memory["unlabelled"])):
+            logits = learner.net(batch.x)
+            targets = F.one_hot(batch.y, logits.shape[-1]) + memory["noise"][:, memory["place"][batch.row]]
+            targets = targets / targets.sum(dim=-1, keepdim=True)
+            supervised = soft_cross_entropy(logits, targets).mean(dim=1).sum()
+            return Losses(supervised, supervised.new_zeros(()), {"labelled": supervised.new_zeros(())})
+
+        logits = learner.net(torch.cat([batch.x, batch.weak[0]]), trunk_of=0)
+        labelled, unlabelled = logits.split([len(batch.y), len(batch.index)], dim=1)
+        supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
+        labels = memory["labels"][:, batch.index]
+        taught = labels >= 0
+        per_head = (heads_cross_entropy(unlabelled, labels.clamp(min=0)) * taught).sum(dim=1)
+        unsupervised = (per_head / taught.sum(dim=1).clamp(min=1)).sum()
+        return Losses(supervised, unsupervised, {"labelled": taught.float().mean()})
