@@ -122,6 +122,8 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         )
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
+    if config.method.views.ctaugment != "none" and channels not in (1, 3):
+        raise UserError(f"{config.method.name} needs images of 1 or 3 channels, for CTAugment; these have {channels}")
     few = min(config.optim.labelled, config.unlabelled, 2)
     try:
         net = build_network(config, len(dataset.classes), channels).train()

@@ -37,8 +37,6 @@ class Source:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         check_fits(dataset.images, device)
-        if views.ctaugment != "none" and dataset.shape[-1] not in (1, 3):
-            raise UserError(f"CTAugment changes images of 1 or 3 channels, not of {dataset.shape[-1]}")
         self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)

@@ -1,6 +1,8 @@
 """CTAugment: operations against Pillow, bins and rates against plain loops, views as a function of step and memory."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 
+from cotrain import recipe_named
 from cotrain.augment import PRESETS, ctaugment, normalised, pixels
 from cotrain.augment.ctaugment import BINS, OPS, Recipe, draw_policy, draw_probe, initial_rates, render, update_rates
 from cotrain.data import DataSettings, Source, draw_split, open_data
-from cotrain.types import Views
+from cotrain.data.imagefile import ImageFile, append_facts
+from cotrain.train import check_trainable
+from cotrain.types import UserError, Views
 from tests.augment.pictures import picture
 
 CPU = torch.device("cpu")
@@ -293,6 +298,23 @@ def test_each_rank_makes_its_own_rows_of_the_same_draw() -> None:
             theirs, ours = getattr(part, name).movedim(axis, 0), getattr(whole, name).movedim(axis, 0)
             assert torch.equal(theirs[rank::2], ours[rank::2])
             assert not theirs[1 - rank :: 2].any()
+
+
+def test_images_in_a_file_have_the_same_views(tmp_path: Path) -> None:
+    ours = source(Views(weak=1, strong=2, labelled_strong=1, ctaugment="cutout"))
+    (tmp_path / "images").write_bytes(ours.images.numpy().tobytes())
+    append_facts(tmp_path / "images", {"shape": list(ours.images.shape)})
+    expected = ours.batch(2)
+    ours.images = ImageFile(tmp_path / "images")
+    assert all(torch.equal(tensor, getattr(expected, name)) for name, tensor in vars(ours.batch(2)).items())
+
+
+def test_training_on_other_channels_is_refused_before_it_begins() -> None:
+    digits = open_data("digits")
+    config = recipe_named("digits").changed({"method": "fixmatch_cta"})
+    check_trainable(config, digits)
+    with pytest.raises(UserError, match="fixmatch_cta needs images of 1 or 3 channels, for CTAugment; these have 4"):
+        check_trainable(config, replace(digits, images=digits.images.expand(-1, -1, -1, 4)))
 
 
 def test_methods_without_it_have_no_probe() -> None:
