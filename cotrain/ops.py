@@ -176,3 +176,19 @@ def mixed_cross_entropy(logits: Tensor, targets: Tensor, order: Tensor, share: T
     standing = soft_cross_entropy(logits, targets)
     mixed_in = soft_cross_entropy(logits, targets[order])[order.argsort()]
     return share * standing + (1 - share) * mixed_in
+
+
+@contextmanager
+def batch_statistics(net: nn.Module) -> Iterator[None]:
+    """In eval mode too, batches are normalised by their own statistics: the running ones may lag behind the weights.
+
+    The layers stay in their mode, so that one process may do this while others wait.
+    """
+    kept = [(layer, layer.running_mean, layer.running_var) for layer in batch_norms(net)]
+    for layer, _, _ in kept:
+        layer.running_mean = layer.running_var = None
+    try:
+        yield
+    finally:
+        for layer, mean, variance in kept:
+            layer.running_mean, layer.running_var = mean, variance

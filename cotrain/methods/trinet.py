@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cotrain.ops import evaluating, heads_cross_entropy, soft_cross_entropy
+from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy, soft_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, Views
 
 FIRST_POOL = 1000
@@ -77,9 +77,9 @@ class TriNet(Method):
             return
         order = torch.randperm(images, generator=learner.generator, device=learner.generator.device).cpu()
         rows = pool.unlabelled[order[: FIRST_POOL * 2**number]]
-        with evaluating(learner.net):
+        with evaluating(learner.net), batch_statistics(learner.net):
             taught, sure = self.label(look(rows), self.sigma(number, images))
-        with evaluating(learner.net, dropout=True):
+        with evaluating(learner.net, dropout=True), batch_statistics(learner.net):
             changed = sum(self.differs(look(rows), taught) for _ in range(self.passes))
         kept = sure & (3 * changed <= self.passes)
         labels[:, rows] = torch.where(kept, taught, -1).to(labels.device)

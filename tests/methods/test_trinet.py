@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cotrain.methods.trinet import TriNet
 from cotrain.model import MultiHead, wrn
-from cotrain.ops import batch_norms
+from cotrain.ops import batch_norms, batch_statistics, evaluating
 from cotrain.types import Batch, Learner, Pool, Views
 
 IMAGES, CLASSES = 60, 3
@@ -171,12 +171,14 @@ def test_labels_come_from_the_other_two_where_they_agree_are_sure_and_stay_with_
         live = [module.training for module in student.net.modules() if isinstance(module, nn.Dropout)]
         assert set(live) == {bool(asked)}, "dropout lives in all but the first"
         assert not any(layer.training for layer in batch_norms(student.net))
+        assert all(layer.running_mean is None for layer in batch_norms(student.net)), "the batch's own statistics"
         asked.append(sorted(rows.tolist()))
         return next(answers)[:, rows]
 
     METHOD.refresh(student, POOL, look)
     assert asked == [list(range(40))] * 10
     assert student.net.training
+    assert all(layer.running_mean is not None for layer in batch_norms(student.net))
 
     sigma, counts = 0.70, {"agree": 0, "sure": 0, "kept": 0}
     for head in range(3):
@@ -194,6 +196,18 @@ def test_labels_come_from_the_other_two_where_they_agree_are_sure_and_stay_with_
                         expected = int(p.argmax())
             assert student.memory["labels"][head, row] == expected
     assert 0 < counts["kept"] < counts["sure"] < counts["agree"] < 120
+
+
+def test_a_pass_in_eval_mode_can_use_the_batchs_own_statistics() -> None:
+    net, images = learner(dropout=True).net, torch.randn(9, 3, 8, 8)
+    plain = learner().net  # the same weights without dropout, in training
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    with torch.no_grad(), evaluating(net), batch_statistics(net):
+        assert torch.allclose(net(images), plain(images), atol=1e-5)
+    assert net.state_dict().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    with torch.no_grad(), evaluating(net):
+        assert not torch.allclose(net(images), plain(images), atol=1e-2)
 
 
 def test_a_round_asks_a_random_pool_that_doubles() -> None:
