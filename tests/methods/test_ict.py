@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cotrain.methods.ict import ICT
-from cotrain.ops import beta
+from cotrain.ops import batch_norms, beta
 from cotrain.types import Learner, Views
 from tests.methods.parts import (
     a_batch,
@@ -73,6 +73,17 @@ def test_no_gradient_reaches_the_images_through_the_target() -> None:
 
 def test_only_labelled_images_update_batchnorm() -> None:
     assert updated_by_labelled_images_alone(METHOD)
+
+
+def test_the_teacher_normalises_by_its_own_batch() -> None:
+    """Whatever its running statistics are."""
+    found = []
+    for variance in (1, 100):
+        net, teacher = a_net(METHOD).train(), a_net(METHOD, seed=4)
+        for layer in batch_norms(teacher):
+            layer.running_var.fill_(variance)
+        found.append(METHOD.loss(a_learner(METHOD, net, teacher), a_batch(METHOD)).unsupervised.item())
+    assert found[0] == found[1] > 0
 
 
 def test_processes_need_all_images_to_mix_them() -> None:
