@@ -57,9 +57,9 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
 
 
-def entropy(probabilities: Tensor) -> Tensor:
-    """(..., C) -> (...)."""
-    return torch.special.entr(probabilities).sum(dim=-1)
+def entropy(logits: Tensor) -> Tensor:
+    """Of each example's softmax: (..., C) -> (...). From logits, as a probability of 0 has no finite gradient."""
+    return soft_cross_entropy(logits, logits.float().softmax(dim=-1))
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:

@@ -70,7 +70,7 @@ class ArazoPseudoLabel(SingleModel):
 
         predicted = logits.float().softmax(dim=-1)
         prior = -predicted.mean(dim=0).clamp(min=1e-8).log().mean()
-        uncertainty = entropy(predicted).mean()
+        uncertainty = entropy(logits).mean()
         regularisers = self.prior_weight * prior + self.entropy_weight * uncertainty
         return Losses(
             costs[:labelled].sum(), costs[labelled:].sum() + regularisers, {"prior": prior, "entropy": uncertainty}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cotrain.ops import full_precision, kl_divergence, soft_cross_entropy, without_update
+from cotrain.ops import entropy, full_precision, kl_divergence, without_update
 from cotrain.types import Batch, Learner, Losses, SingleModel, Views, ramp
 
 VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
@@ -51,7 +51,7 @@ class VAT(SingleModel):
                 perturbation = self.perturbation(learner, images, clean.detach())
             (perturbed,) = learner.net(images + perturbation)
         adversarial = self.divergence(clean.detach(), perturbed).mean()
-        uncertainty = soft_cross_entropy(clean, clean.softmax(dim=-1)).mean()  # the entropy
+        uncertainty = entropy(clean).mean()
         rising = self.unsupervised_weight * ramp(learner.progress, self.unsupervised_ramp)
         unsupervised = rising * adversarial + self.entropy_weight * uncertainty
         return Losses(supervised, unsupervised, {"adversarial": adversarial.detach(), "entropy": uncertainty.detach()})

@@ -36,6 +36,10 @@ SMALL = recipe_named("digits").changed(
         "run.checkpoint_every": 15,
     }
 )
+FOR_THIRTY_STEPS = {
+    "trinet": {"method.initial": 0.5, "method.rounds": 3, "method.passes": 3},
+    "remixmatch": {"method.strong_views": 2},
+}
 ONLY_SELECTED = ("fixmatch", "fixmatch_cta", "pseudo_label", "uda")  # nothing else is in their unlabelled term
 each_name = pytest.mark.parametrize("name", METHODS)
 each_learning_from_unlabelled = pytest.mark.parametrize("name", [name for name in METHODS if name != "supervised"])
@@ -49,7 +53,7 @@ def few_digits() -> Dataset:
 
 
 def config_of(name: str) -> Config:
-    return SMALL.changed({"method": name})
+    return SMALL.changed({"method": name, **FOR_THIRTY_STEPS.get(name, {})})
 
 
 def split_of(dataset: Dataset) -> Split:
