@@ -13,12 +13,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from cotrain import Config, Dataset, from_arrays, open_data, recipe_named
+from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data import Split, draw_split
 from cotrain.data.dataset import UNLABELLED
-from cotrain.log import read_log
 from cotrain.methods import METHODS
+from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
 from cotrain.run import Run
-from cotrain.train import State, begin, pool_of, refresh, source_of, train
+from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step, train
 from cotrain.types import Batch, Learner, Losses, Method
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "methods"
@@ -33,7 +34,7 @@ SMALL = recipe_named("digits").changed(
         "optim.unlabelled": 12,
         "model.head_init": "copied",
         "run.log_every": 5,
-        "run.checkpoint_every": 15,
+        "run.checkpoint_every": 18,
     }
 )
 FOR_THIRTY_STEPS = {
@@ -94,6 +95,16 @@ class Bench:
     def loss(self, step: int, batch: Batch | None = None) -> Losses:
         torch.manual_seed(step)  # of dropout, as the loop does
         return self.method.loss(self.learner(step), batch or self.batch(step))
+
+    @torch.no_grad()
+    def labelled_loss(self) -> float:
+        """Cross-entropy of the labelled images as they are, without dropout."""
+        rows = np.asarray(self.split.labelled)
+        images = normalised(
+            few_digits().images, rows, draw_plain(len(rows)), Policy(), self.source.mean, self.source.std
+        )
+        with evaluating(self.state.net), batch_statistics(self.state.net):
+            return heads_cross_entropy(self.state.net(images), few_digits().labels[rows]).mean().item()
 
     def late(self) -> "Bench":
         """As after many steps: memory is filled, and what happens once a pass has happened."""
@@ -199,22 +210,34 @@ def test_any_number_of_channels_and_classes(name: str, channels: int, classes: i
 
 
 @each_name
-def test_it_lowers_its_supervised_loss_on_digits_and_goes_on_from_a_checkpoint_to_the_same_bits(
-    name: str, tmp_path: Path
-) -> None:
+def test_thirty_steps_lower_its_loss_on_the_labelled_images(name: str) -> None:
+    """The first steps of a run as long as those published: what rises with the steps has hardly begun."""
+    bench = Bench(name)
+    config, state = bench.config.changed({"optim.steps": 2**20}), bench.state
+    objective = objective_of(config, state, CPU)
+    before = bench.labelled_loss()
+    for step in range(30):
+        take_step(config, state, objective, bench.batch(step), bench.source.generator(step))
+    assert bench.labelled_loss() < 0.9 * before
+
+
+@each_name
+def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(name: str, tmp_path: Path) -> None:
     dataset, config = few_digits(), config_of(name)
     run = Run.create(tmp_path / "run", config, split_of(dataset))
     train(run, dataset, CPU, Console(quiet=True), name)
-    losses = [row["supervised"] for row in read_log(run.log_path) if "supervised" in row]
-    assert losses[-1] < 0.8 * losses[0]
-
     whole, last = load_file(run.model_path), load_file(run.checkpoints.newest())
     run.model_path.unlink()
     run.checkpoints.newest().unlink()
-    assert run.checkpoints.newest().stem == "step-00000015"
+    assert run.checkpoints.newest().stem == "step-00000018"
     train(run, dataset, CPU, Console(quiet=True), name)
     again, last_again = load_file(run.model_path), load_file(run.checkpoints.newest())
     assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
     assert [key for key in last if not torch.equal(last[key], last_again[key])] == []
-    remembered = config.method.init(pool_of(dataset, run.split))
-    assert {key.removeprefix("memory.") for key in last if key.startswith("memory.")} == set(remembered)
+
+    pool = pool_of(dataset, run.split)
+    remembered = {f"memory.{key}": tensor for key, tensor in config.method.init(pool).items()}
+    assert {key for key in last if key.startswith("memory.")} == set(remembered)
+    assert not remembered or any(not torch.equal(last[key], remembered[key]) for key in remembered)
+    if METHODS[name].refresh is not Method.refresh:
+        assert any(config.method.refreshes(pool, step, STEPS, config.unlabelled) for step in range(18, STEPS))
