@@ -18,8 +18,8 @@ from cotrain.data import Split, draw_split
 from cotrain.methods import METHODS
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.ops import heads_cross_entropy
-from cotrain.ranks import Ranks, joined, own_rank
-from cotrain.train import State, begin, objective_of, source_of, take_step
+from cotrain.ranks import ALONE, Ranks, joined, own_rank
+from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step
 from cotrain.types import Batch, Learner, Losses, Pool, Views
 
 CPU = torch.device("cpu")
@@ -77,6 +77,7 @@ CASES = {
     name: SMALL.model_copy(update={"method": method})
     for name, method in {
         **{name: kind() for name, kind in METHODS.items()},
+        "trinet": METHODS["trinet"](passes=2),
         **{name: MultiHeadCoTraining(**variant) for name, variant in OF_MHCT.items()},
         "everything": Everything(),
     }.items()
@@ -103,8 +104,17 @@ def decided(config: Config) -> State:
     return state
 
 
+def renewed(config: Config, state: State, ranks: Ranks = ALONE) -> None:
+    """What the method does once a pass or a round is done as often as it would have been by now."""
+    pool, source = pool_of(*digits()), source_of(config, *digits(), CPU, ranks)
+    for state.step in range(STEP + 1):
+        if config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
+            refresh(config, state, pool, source, ranks)
+
+
 def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     state, source = decided(config), source_of(config, *digits(), CPU, ranks)
+    renewed(config, state, ranks)
     batch = source.batch(STEP)
     yield from ((f"{name}/batch/{key}", tensor) for key, tensor in vars(batch).items())
     if isinstance(config.method, MultiHeadCoTraining):

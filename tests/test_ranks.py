@@ -18,7 +18,7 @@ from cotrain.cli import main
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.train import source_of
 from cotrain.types import Learner
-from tests.ranks_worker import CASES, CPU, STEP, decided, digits
+from tests.ranks_worker import CASES, CPU, STEP, decided, digits, renewed
 
 each_case = pytest.mark.parametrize("name", CASES)
 Found = list[dict[str, Tensor]]
@@ -64,6 +64,7 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
     """Up to the order of float32 sums: some 1e-7 of what is summed, of which most cancels in a gradient."""
     config = CASES[name]
     state, source = decided(config), source_of(config, *digits(), CPU)
+    renewed(config, state)
     learner = Learner(state.net, state.average.net, STEP, config.optim.steps, source.generator(STEP), state.memory)
     losses = config.method.loss(learner, source.batch(STEP))
     total = losses.supervised + config.method.weight(learner.progress) * losses.unsupervised
