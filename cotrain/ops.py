@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from cotrain.types import Batch
+
 
 def vote_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """For each head, the most frequent class among the other heads' predictions, and how many of them chose it.
@@ -131,6 +133,23 @@ def interleaved_logits(net: nn.Module, batches: Sequence[Tensor], updating: int)
             (of_batch,) = net(images)
         logits.append(of_batch)
     return interleave(logits)
+
+
+def labelled_weak_strong(net: nn.Module, batch: Batch, weak_pass: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits of one network on labelled images, weak and strong views; the weak ones are without gradient.
+
+    "joint": they are in the same batch as the rest all the same; "separate": in a pass of their own before.
+    """
+    labels, images = len(batch.y), len(batch.index)
+    if weak_pass == "joint":
+        (logits,) = net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
+        labelled, weak, strong = logits.float().split([labels, images, images])
+        return labelled, weak.detach(), strong
+    with torch.no_grad():
+        (weak,) = net(batch.weak[0])
+    (logits,) = net(torch.cat([batch.x, batch.strong[0]]))
+    labelled, strong = logits.float().split([labels, images])
+    return labelled, weak.float(), strong
 
 
 def batch_norms(net: nn.Module) -> list[BatchNorm]:

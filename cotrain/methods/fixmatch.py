@@ -5,11 +5,10 @@ The network labels a weak view where it is sure, and learns that label on a stro
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from cotrain.ops import confident
+from cotrain.ops import confident, labelled_weak_strong
 from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 
@@ -26,16 +25,7 @@ class FixMatch(SingleModel):
         return Views(weak=1, strong=1)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        labels, images = len(batch.y), len(batch.index)
-        if self.weak_pass == "joint":
-            (logits,) = learner.net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
-            labelled, weak, strong = logits.split([labels, images, images])
-        else:
-            with torch.no_grad():
-                (weak,) = learner.net(batch.weak[0])
-            (logits,) = learner.net(torch.cat([batch.x, batch.strong[0]]))
-            labelled, strong = logits.split([labels, images])
-
-        pseudo_labels, sure = confident(weak.detach().float(), self.threshold)
-        unsupervised = (F.cross_entropy(strong.float(), pseudo_labels, reduction="none") * sure).mean()
-        return Losses(F.cross_entropy(labelled.float(), batch.y), unsupervised, {"selected": sure.float().mean()})
+        labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
+        pseudo_labels, sure = confident(weak, self.threshold)
+        unsupervised = (F.cross_entropy(strong, pseudo_labels, reduction="none") * sure).mean()
+        return Losses(F.cross_entropy(labelled, batch.y), unsupervised, {"selected": sure.float().mean()})

@@ -6,12 +6,11 @@ Where the network is sure of a weak view, its sharpened prediction is learnt on 
 import math
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cotrain.ops import kl_divergence
+from cotrain.ops import kl_divergence, labelled_weak_strong
 from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 
@@ -34,20 +33,10 @@ class UDA(SingleModel):
         return Views(weak=1, strong=1)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        labels, images = len(batch.y), len(batch.index)
-        if self.weak_pass == "joint":
-            (logits,) = learner.net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
-            labelled, weak, strong = logits.split([labels, images, images])
-        else:
-            with torch.no_grad():
-                (weak,) = learner.net(batch.weak[0])
-            (logits,) = learner.net(torch.cat([batch.x, batch.strong[0]]))
-            labelled, strong = logits.split([labels, images])
-
-        weak = weak.detach().float()
+        labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
         sure = (weak.softmax(dim=-1).amax(dim=-1) > self.threshold).float()
         unsupervised = (kl_divergence(weak / self.temperature, strong) * sure).mean()
-        supervised = self.supervised(labelled.float(), batch.y, learner.progress)
+        supervised = self.supervised(labelled, batch.y, learner.progress)
         return Losses(supervised, unsupervised, {"selected": sure.mean()})
 
     def supervised(self, logits: Tensor, y: Tensor, progress: float) -> Tensor:
