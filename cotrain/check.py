@@ -10,7 +10,7 @@ from rich.text import Text
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
 from cotrain.data.dataset import UNLABELLED
-from cotrain.fitting import warnings_about
+from cotrain.fitting import network, warnings_about
 
 LISTED = 20  # examples of a problem; the rest is a number
 
@@ -89,7 +89,7 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     table = _table("fit would")
     held = f", test on {len(split.test):,}" if split.test else ", and have nothing to test on"
     table.add_row("train", f"on {len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images{held}")
-    table.add_row("with", f"{config.model.backbone}, {config.method.name} with {config.method.heads} heads")
+    table.add_row("with", f"{network(config)}, by {config.method.name}")
     optim = config.optim
     table.add_row(
         "for", f"{optim.steps:,} steps of {optim.labelled} labelled and {config.unlabelled} unlabelled images"

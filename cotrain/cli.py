@@ -219,14 +219,18 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
     if "labelled_only_error" in result and (result["labelled_only_error"] is not None or result["test_images"]):
         baseline = result["labelled_only_error"]
         table.add_row("labelled images only", "not trained" if baseline is None else percent(baseline))
-    for number, error in enumerate(result["head_errors"] or [], start=1):
-        table.add_row(f"head {number}", percent(error))
-    table.add_row("all heads together", percent(result["test_error"]), style="bold")
+    heads = result["head_errors"] or []
+    for number, error in enumerate(heads, start=1):
+        if len(heads) > 1:
+            table.add_row(f"head {number}", percent(error))
+    together = "labelled and unlabelled images" if len(heads) == 1 else "all heads together"
+    table.add_row(together, percent(result["test_error"]), style="bold")
     table.add_section()
     if result["test_interval"] is not None:
         low, high = result["test_interval"]
         table.add_row("95 % interval", f"{low:.1f} to {high:.1f} %, from {result['test_images']:,} test images")
-    table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
+    if len(heads) != 1:
+        table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
     if "seconds" in result:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
         table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")

@@ -12,6 +12,7 @@ from rich.console import Console
 from cotrain.bench.table import Bench, Row
 from cotrain.checkpoint import write_json
 from cotrain.device import pick_device, pick_precision
+from cotrain.fitting import network
 from cotrain.options import Changes, Flag, parse_changes
 from cotrain.progress import clock, counted, say
 from cotrain.recipes import RECIPES, recipe_named
@@ -62,7 +63,7 @@ def bench_command(
     precision = str(pick_precision(config.run.precision, device)).removeprefix("torch.")
     say(
         console,
-        f"{config.model.backbone}, {config.method.heads} heads, {config.optim.labelled} labelled and "
+        f"{network(config)}, {config.optim.labelled} labelled and "
         f"{config.unlabelled} unlabelled images of {height}x{width} a step; {precision} on {device}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}",
     )

@@ -165,9 +165,11 @@ def _unknown(key: str, config: Config) -> str:
         nearest = get_close_matches(key, keys, n=3, cutoff=0.7) + [k for k in keys if k.endswith(f".{key}")]
         hint = f"did you mean {' or '.join(dict.fromkeys(nearest))}? " if nearest else ""
         return f"unknown setting {key}; {hint}the sections are: {', '.join(type(config).model_fields)}"
-    nearest = get_close_matches(key, in_section, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]}? " if nearest else ""
-    return f"unknown setting {key}; {hint}{section} has: {', '.join(known.partition('.')[2] for known in in_section)}"
+    names = [known.partition(".")[2] for known in in_section]
+    nearest = get_close_matches(key.partition(".")[2], names, n=1, cutoff=0.5)
+    hint = f"did you mean {section}.{nearest[0]}? " if nearest else ""
+    owner = config.method.name if section == "method" else section
+    return f"unknown setting {key}; {hint}{owner} has: {', '.join(names)}"
 
 
 def _one_line(error: ValidationError, values: Mapping[str, Any]) -> str:

@@ -125,7 +125,17 @@ def trained(
 
 
 def _title(method: Method) -> str:
-    return f"{method.name}, {method.heads} heads" if method.heads > 1 else method.name
+    return f"{method.name}, {_parts(method)}" if method.heads > 1 else method.name
+
+
+def network(config: Config) -> str:
+    """In words."""
+    parts = f", {_parts(config.method)}" if config.method.heads > 1 else ""
+    return f"{config.model.backbone}{parts}"
+
+
+def _parts(method: Method) -> str:
+    return f"{method.heads} {'models' if method.share == 'none' else 'heads'}"
 
 
 @contextmanager
@@ -182,7 +192,7 @@ def _heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> 
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
-    yield f"{images}; {config.model.backbone}, {config.method.heads} heads, on {device} -> {run.folder}"
+    yield f"{images}; {network(config)}, on {device} -> {run.folder}"
     if ranks.size > 1:
         batchnorm = "all their images" if synchronised(config, device, ranks) else "each one's own images"
         yield (
@@ -271,7 +281,9 @@ def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> 
 
 
 def _yardstick_config(config: Config) -> Config:
-    return config.model_copy(update={"method": Supervised(heads=config.method.heads)})
+    method = config.method
+    model = config.model.model_copy(update={"share": method.share or config.model.share})
+    return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model})
 
 
 def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> float | None:
