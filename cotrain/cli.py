@@ -258,13 +258,16 @@ def step_table(config: Config) -> Table:
     views, optim = config.method.views, config.optim
     rows = {
         "labelled, weak view": optim.labelled,
+        "labelled, strong views": views.labelled_strong * optim.labelled,
+        "labelled, CTAugment's probe": optim.labelled if views.ctaugment != "none" else 0,
         "unlabelled, weak views": views.weak * config.unlabelled,
         "unlabelled, strong views": views.strong * config.unlabelled,
     }
     table = Table("images a step", "number")
     table.columns[1].justify = "right"
     for name, number in rows.items():
-        table.add_row(name, f"{number:,}")
+        if number:
+            table.add_row(name, f"{number:,}")
     table.add_row("total", f"{sum(rows.values()):,}", style="bold")
     return table
 

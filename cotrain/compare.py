@@ -6,9 +6,11 @@ again. Several processes may work on one comparison: each takes the next run tha
 
 import fcntl
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +27,8 @@ from cotrain.progress import clock, counted, say
 from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
 from cotrain.table import Table
-from cotrain.train import check_batches, check_trainable, seconds_a_step
-from cotrain.types import UserError
+from cotrain.train import Pace, check_batches, check_trainable, pace, pool_of
+from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
@@ -69,22 +71,12 @@ def contenders(methods: str) -> list[Contender]:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long each run is. It is kept, so that a comparison that goes on later keeps its steps."""
+class Length:
+    """Of one method's runs."""
 
-    steps: int  # of each run, if steps are equal
-    budget: float | None  # seconds of each run, if time is equal
-    seconds_a_step: Mapping[str, float]  # of each method, as tried before the first run
-
-    def steps_of(self, name: str) -> int:
-        return self.steps if self.budget is None else max(1, int(self.budget / self.seconds_a_step[name]))
-
-    def seconds_of(self, name: str) -> float:
-        return self.steps_of(name) * self.seconds_a_step[name]
-
-    def cost(self, name: str) -> float:
-        """Of a step, in steps of labelled-only training."""
-        return self.seconds_a_step[name] / self.seconds_a_step[YARDSTICK]
+    steps: int
+    seconds: float  # as expected
+    cost: float  # of a step, rounds of the method's own included, in steps of labelled-only training
 
 
 @dataclass(frozen=True)
@@ -136,26 +128,47 @@ class Comparison:
     def run_folder(self, contender: Contender, seed: int) -> Path:
         return self.folder / contender.name.replace(":", ",") / f"seed-{seed}"
 
-    def plan(self, console: Console) -> Plan:
-        """The one in the folder, with trial steps of the methods that it does not know yet."""
+    def plan(self, console: Console) -> dict[str, Length]:
+        """How long every method's runs are. What that rests on is kept: a comparison that goes on keeps its steps."""
         path, protocol = self.folder / "plan.json", self._protocol()
         with self._alone():
-            kept: dict[str, Any] = {"protocol": protocol, "budget": None, "seconds_a_step": {}}
-            if path.exists():
-                kept = read_json(path)
+            kept = read_json(path) if path.exists() else {"protocol": protocol, "budget": None, "pace": {}}
+            if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
+                raise UserError(f"{path} is damaged; delete it to plan anew: finished runs of the same length stay")
             if changed := differences(kept["protocol"], protocol):
                 raise UserError(f"{self.folder} is another comparison ({'; '.join(changed)}); choose another --out")
-            known, budget = kept["seconds_a_step"], kept["budget"]
             wanted = {one.name: one for one in [Contender.parse(YARDSTICK), *self.contenders]}
-            new = [one for name, one in wanted.items() if name not in known]
+            new = [one for name, one in wanted.items() if name not in kept["pace"]]
+            tried: dict[str, list[Pace]] = {one.name: [] for one in new}
             for one in counted([*new, *new], 2 * len(new), "trial steps", console):
-                tried = self._seconds_a_step(one)
-                known[one.name] = min(tried, known.get(one.name, tried))
-            if self.equal == "time" and budget is None:
-                first = self.contenders[0].name
-                budget = 60 * self.minutes if self.minutes else self.base.optim.steps * known[first]
-            write_json(path, {"protocol": protocol, "budget": budget, "seconds_a_step": known})
-        return Plan(self.base.optim.steps, budget, known)
+                tried[one.name].append(self._pace(one))
+            kept["pace"] |= {name: asdict(min(paces, key=lambda of: of.step)) for name, paces in tried.items()}
+            paces = {name: Pace(**kept["pace"][name]) for name in wanted}
+            if self.equal == "time" and kept["budget"] is None:
+                first = self.contenders[0]
+                whole = paces[first.name].seconds(first.config(self.base), self._pool)
+                kept["budget"] = 60 * self.minutes if self.minutes else whole
+            write_json(path, kept)
+        return {name: self._length(one, paces[name], paces[YARDSTICK], kept["budget"]) for name, one in wanted.items()}
+
+    def _length(self, contender: Contender, own: Pace, yardstick: Pace, budget: float | None) -> Length:
+        config = contender.config(self.base)
+
+        def seconds(steps: int) -> float:
+            return own.seconds(config.changed({"optim.steps": steps}), self._pool)
+
+        steps = config.optim.steps
+        if budget is not None:
+            steps = max(1, bisect_right(range(int(budget / own.step) + 1), budget, key=seconds, lo=1) - 1)
+        return Length(steps, seconds(steps), seconds(steps) / steps / yardstick.step)
+
+    @cached_property
+    def _pool(self) -> Pool:
+        return pool_of(self.dataset, self.split(self.seeds[0]))
+
+    def _pace(self, contender: Contender) -> Pace:
+        config, split = contender.config(self.base), self.split(self.seeds[0])
+        return pace(config, self.dataset, split, pick_device(config.run.device), patience=1.0)
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""
@@ -163,23 +176,22 @@ class Comparison:
         compared = {"data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
         return {"comparison": compared, **settings}
 
-    def _seconds_a_step(self, contender: Contender) -> float:
-        config = contender.config(self.base)
-        return seconds_a_step(config, self.dataset, self.split(self.seeds[0]), pick_device(config.run.device))
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time measures and plans."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {self.folder}: {error.strerror}; choose another --out") from error
         with open(self.folder / ".lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def train(self, console: Console) -> tuple[Plan, list[str]]:
+    def train(self, console: Console) -> tuple[dict[str, Length], list[str]]:
         """All runs that are not done and that nobody else trains, seed by seed; what failed, in words."""
         plan, failed = self.plan(console), []
         runs = [(contender, seed) for seed in self.seeds for contender in self.contenders]
-        seconds = [plan.seconds_of(contender.name) for contender, _ in runs]
+        seconds = [plan[contender.name].seconds for contender, _ in runs]
         done = [self.result(contender, seed) is not None for contender, seed in runs]
         left = sum(each for each, finished in zip(seconds, done, strict=True) if not finished)
         say(console, f"{len(runs)} runs, {sum(done)} done; about {clock(left)} for the others -> {self.folder}")
@@ -197,9 +209,9 @@ class Comparison:
                 failed.append(f"{contender.name}, seed {seed}: {error}")
         return plan, failed
 
-    def _run(self, contender: Contender, seed: int, plan: Plan) -> Run:
+    def _run(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
         folder = self.run_folder(contender, seed)
-        changes = {"run.seed": seed, "optim.steps": plan.steps_of(contender.name)}
+        changes = {"run.seed": seed, "optim.steps": plan[contender.name].steps}
         config, split = contender.config(self.base).changed(changes), self.split(seed)
         if not (folder / "config.json").exists():
             return Run.create(folder, config, split, "cotrain compare")
@@ -225,29 +237,29 @@ class Comparison:
             f"{over}; differences with Student's 95 % interval over common seeds"
         )
 
-    def table(self, plan: Plan) -> Table:
+    def table(self, plan: Mapping[str, Length]) -> Table:
         """What is finished so far, one row a method, each against the first over the seeds that both have."""
         results = {
             contender.name: {seed: result for seed in self.seeds if (result := self.result(contender, seed))}
             for contender in self.contenders
         }
-        first = self.contenders[0].name
+        first, last = self.contenders[0].name, f"median of last {self.base.run.test_evaluations} %"
         columns = {
             "method": [*results],
             "test error %": [spread(values(each, "test_error")) for each in results.values()],
             "n": [str(len(each)) for each in results.values()],
-            f"median of last {self.base.run.test_evaluations} %": [
-                spread(values(each, "median_test_error")) for each in results.values()
-            ],
+            last: [spread(values(each, "median_test_error")) for each in results.values()],
             f"against {first}": [
                 "" if name == first else paired(results[first], each) for name, each in results.items()
             ],
             "parameters": [f"{each[min(each)]['parameters']:,}" if each else "" for each in results.values()],
-            f"step / {YARDSTICK}": [f"{plan.cost(name):.1f}" for name in results],
-            "steps": [f"{plan.steps_of(name):,}" for name in results],
+            f"step / {YARDSTICK}": [f"{plan[name].cost:.1f}" for name in results],
+            "steps": [f"{plan[name].steps:,}" for name in results],
             "time": [clock(statistics.mean(values(each, "seconds"))) if each else "" for each in results.values()],
             "ECE %": [spread(values(each, "ece")) for each in results.values()],
         }
+        if not self.base.run.test_evaluations:
+            del columns[last]
         return Table(columns)
 
 

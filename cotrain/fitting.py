@@ -32,7 +32,7 @@ from cotrain.progress import clock, say
 from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_batches, check_trainable, seconds_a_step, synchronised, train
+from cotrain.train import State, check_batches, check_trainable, pace, pool_of, synchronised, train
 from cotrain.types import Method, UserError
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -103,7 +103,7 @@ def trained(
     """
     if (known := ranks.from_first(lambda: run.result)) is not None:
         return known
-    with _locked(run, ranks), _resumable(run):
+    with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
         device = pick_device(run.config.run.device, ranks.local)
         if part_of is None:
             for line in _heading(run, dataset, device, ranks):
@@ -175,7 +175,7 @@ def _estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) ->
     if run.config.run.baseline:
         methods = {"labelled only": _yardstick_config(run.config), **methods}
     seconds = {
-        name: config.optim.steps * seconds_a_step(config, dataset, run.split, device, ranks)
+        name: pace(config, dataset, run.split, device, ranks).seconds(config, pool_of(dataset, run.split))
         for name, config in methods.items()
     }
     parts = " and ".join(f"{clock(each)} for {name}" for name, each in seconds.items())
@@ -222,12 +222,12 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
 
 
 @contextmanager
-def _resumable(run: Run) -> Iterator[None]:
+def _resumable(run: Run, way_on: str | None) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
         what = str(stop) or "interrupted; the newest checkpoint is kept"
-        raise Interrupted(f"{what}; go on with: {_command_to_resume(run)}") from stop
+        raise Interrupted(f"{what}; go on with: {way_on or _command_to_resume(run)}") from stop
 
 
 def _command_to_resume(run: Run) -> str:

@@ -1,8 +1,10 @@
 """The training loop, all of it: sample -> views -> loss -> backward -> step -> average -> log."""
 
 import math
+import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +29,9 @@ from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.progress import say
 from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
-from cotrain.types import Batch, Learner, Losses, Pool, UserError
+from cotrain.types import Batch, Learner, Losses, Method, Pool, UserError
 
-TRIALS = 2  # steps to estimate the time from
+MOST_TRIALS = 50  # steps to estimate the time from
 LONG_STEP = 10.0  # seconds: no second one is needed
 
 
@@ -54,7 +56,7 @@ class Objective(nn.Module):
 
     def __init__(self, config: Config, state: State, device: torch.device, ranks: Ranks) -> None:
         super().__init__()
-        self.net, self.method, self.steps = state.net, config.method, config.optim.steps
+        self.net, self.method, self.steps, self.ranks = state.net, config.method, config.optim.steps, ranks
         self.teacher = state.average.net  # its batch-norm statistics are rank 0's on all ranks, as in a checkpoint
         self.autocast = autocast(config, device)
         self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
@@ -62,11 +64,17 @@ class Objective(nn.Module):
     def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
         net, teacher, memory = self.as_seen
         learner = Learner(net, teacher, step, self.steps, generator, memory)
-        if self.method.dropout:
-            torch.manual_seed(generator.initial_seed())
-        with self.autocast:
+        with seeded(generator.initial_seed(), self.ranks), self.autocast:
             losses = self.method.loss(learner, batch)
         return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
+
+
+@contextmanager
+def seeded(seed: int, ranks: Ranks) -> Iterator[None]:
+    """Dropout draws from torch's own generators: the same at the same step, and another on each rank."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed + ranks.rank)
+        yield
 
 
 def build_network(config: Config, classes: int, channels: int) -> MultiHead:
@@ -214,36 +222,59 @@ def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ran
         return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
 
     def looked() -> dict[str, Tensor]:
-        torch.manual_seed(generator.initial_seed())
-        config.method.refresh(learner, pool, look)
-        return state.memory
+        with seeded(generator.initial_seed(), ranks):
+            config.method.refresh(learner, pool, look)
+        return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
     for name, tensor in ranks.from_first(looked).items():
         state.memory[name].copy_(tensor)
 
 
-def seconds_a_step(config: Config, dataset: Dataset, split: Split, device: torch.device, ranks: Ranks = ALONE) -> float:
-    """Of the last of some trial steps from the middle of the training; nothing is kept of them.
+@dataclass(frozen=True)
+class Pace:
+    """How long a step takes, and what the method does once a pass or a round."""
 
-    What the method does once a pass or a round is tried once, and its share in a step is added.
+    step: float  # seconds
+    refresh: float
+
+    def seconds(self, config: Config, pool: Pool) -> float:
+        """Of a whole run."""
+        steps = config.optim.steps
+        rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
+        return steps * self.step + rounds * self.refresh
+
+
+def pace(
+    config: Config,
+    dataset: Dataset,
+    split: Split,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    patience: float = 0.0,
+) -> Pace:
+    """Of trial steps from the middle of the training, for some seconds, two at least; nothing is kept of them.
+
+    It is the median without the first one; of a first step that takes long there is no second.
     """
     keep_freed_memory()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
-    objective, pool, steps = objective_of(config, state, device, ranks), pool_of(dataset, split), config.optim.steps
-    state.step = middle = steps // 2
-    rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
+    objective, pool, method = objective_of(config, state, device, ranks), pool_of(dataset, split), config.method
+    state.step = config.optim.steps // 2
     began = time.monotonic()
-    if rounds:
+    if type(method).refresh is not Method.refresh:
         refresh(config, state, pool, source, ranks)
-    of_rounds = rounds / steps * (time.monotonic() - began)
-    seconds = 0.0
-    while state.step < min(middle + TRIALS, steps) and not ranks.any(seconds > LONG_STEP):
-        began = time.monotonic()
-        batch = source.batch(state.step, state.memory)
+    refreshed = last = time.monotonic()
+    seconds: list[float] = []
+    for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
         _, losses = take_step(config, state, objective, batch, source.generator(state.step))
         losses.supervised.item()  # waits for a GPU
-        seconds = time.monotonic() - began
-    return seconds + of_rounds
+        now = time.monotonic()
+        seconds.append(now - last)
+        last = now
+        enough = len(seconds) > 1 and now - refreshed > patience
+        if ranks.any(enough or seconds[0] > LONG_STEP):
+            break
+    return Pace(statistics.median(seconds[1:] or seconds), refreshed - began)
 
 
 def train(

@@ -162,6 +162,11 @@ def ramp(progress: float, share: float) -> float:
     return min(progress / share, 1.0) if share else 1.0
 
 
+def begins_pass(step: int, first: int, unlabelled: int, images: int) -> bool:
+    """Whether a pass over so many images begins with this step, of so many of them each; with the first one it does."""
+    return step == first or (step > first and step * unlabelled // images != (step - 1) * unlabelled // images)
+
+
 def exponential_ramp(progress: float, share: float) -> float:
     """Rises from exp(-5) to 1 by exp(-5 (1 - t)^2) in this share of the steps; 0: is 1 from the start."""
     return math.exp(-5 * (1 - ramp(progress, share)) ** 2)

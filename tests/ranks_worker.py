@@ -78,6 +78,7 @@ CASES = {
     for name, method in {
         **{name: kind() for name, kind in METHODS.items()},
         "trinet": METHODS["trinet"](passes=2),
+        "comatch": METHODS["comatch"](bank=32, threshold=0.5),
         **{name: MultiHeadCoTraining(**variant) for name, variant in OF_MHCT.items()},
         "everything": Everything(),
     }.items()
@@ -105,11 +106,15 @@ def decided(config: Config) -> State:
 
 
 def renewed(config: Config, state: State, ranks: Ranks = ALONE) -> None:
-    """What the method does once a pass or a round is done as often as it would have been by now."""
+    """Memory as it is after some steps: what comes once a pass or a round was done, and these images were seen."""
     pool, source = pool_of(*digits()), source_of(config, *digits(), CPU, ranks)
     for state.step in range(STEP + 1):
         if config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
             refresh(config, state, pool, source, ranks)
+    if state.memory:
+        objective = objective_of(config, state, CPU, ranks)
+        with torch.no_grad():
+            objective(source.batch(STEP), STEP, source.generator(STEP))
 
 
 def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
@@ -124,6 +129,7 @@ def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tupl
     total.backward()
     terms = {"total": total, "supervised": losses.supervised, "unsupervised": losses.unsupervised, **losses.monitors}
     yield from ((f"{name}/term/{key}", value.detach()) for key, value in terms.items())
+    yield from ((f"{name}/memory/{key}", tensor) for key, tensor in state.memory.items())
     yield from ((f"{name}/gradient/{key}", weight.grad) for key, weight in state.net.named_parameters())
 
 

@@ -16,10 +16,11 @@ from scipy.stats import ttest_rel
 
 from cotrain import open_data
 from cotrain.cli import main
-from cotrain.compare import Comparison, Contender, Plan, contenders, interval, paired, spread
+from cotrain.compare import Comparison, Contender, Length, contenders, interval, paired, spread
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.run import Run
+from cotrain.train import Pace
 
 QUICK = [
     "--labels",
@@ -116,7 +117,7 @@ def test_equal_time_gives_the_cheaper_methods_more_steps(tmp_path: Path) -> None
     table = rows(tmp_path / "out")
     for name in ("mhct", "supervised"):
         steps = int(table[name]["steps"].replace(",", ""))
-        assert steps == max(1, int(1.2 / plan["seconds_a_step"][name]))
+        assert steps == max(1, int(1.2 / plan["pace"][name]["step"]))
         assert Run.open(tmp_path / "out" / name / "seed-0").result["steps"] == steps
     assert int(table["supervised"]["steps"].replace(",", "")) > int(table["mhct"]["steps"].replace(",", ""))
 
@@ -160,12 +161,23 @@ def test_all_are_all_with_co_training_first() -> None:
     assert names[0] == "mhct" and sorted(names) == sorted(METHODS)
 
 
-def test_a_plan_counts_steps_by_time_or_as_told() -> None:
-    seconds = {"mhct": 0.4, "supervised": 0.1}
-    assert [Plan(50, None, seconds).steps_of(name) for name in seconds] == [50, 50]
-    assert [Plan(50, 20.1, seconds).steps_of(name) for name in seconds] == [50, 201]
-    assert Plan(50, None, seconds).cost("mhct") == pytest.approx(4)
-    assert Plan(50, None, seconds).seconds_of("mhct") == pytest.approx(20)
+def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
+    """Tri-net's thirty rounds are the same however many steps there are; LaplaceNet's come once a pass."""
+    comparison = Comparison.of(open_data("digits"), Path("nowhere"), "mhct", seeds=1, settings={"optim.steps": 90})
+    yardstick = Pace(0.1, 0.0)
+
+    def length(name: str, pace: Pace, budget: float | None) -> Length:
+        return comparison._length(Contender.parse(name), pace, yardstick, budget)
+
+    assert length("mhct", Pace(0.4, 0.0), None) == Length(90, pytest.approx(36), pytest.approx(4))
+    assert length("mhct", Pace(0.4, 0.0), 20.1).steps == 50
+    assert length("mhct", Pace(0.4, 0.0), 0.1).steps == 1
+    trinet = length("trinet", Pace(0.4, 0.5), 100.0)
+    assert trinet.steps == int((100 - 31 * 0.5) / 0.4) and trinet.seconds <= 100
+    laplacenet = length("laplacenet", Pace(0.4, 1.0), 100.0)
+    passes = sum(step * 96 // 1297 != (step - 1) * 96 // 1297 for step in range(1, laplacenet.steps))
+    assert 99 < laplacenet.seconds <= 100
+    assert laplacenet.seconds == pytest.approx(0.4 * laplacenet.steps + passes, abs=3)
 
 
 def test_a_recipes_method_settings_are_kept_for_its_own_method() -> None:
@@ -211,6 +223,39 @@ def test_another_protocol_in_the_same_folder_is_refused(compared: Path, capsys: 
         compare(compared, "--methods", "mhct", "--optim.lr", "0.2")
     assert end.value.code == 2
     assert "is another comparison (optim.lr was 0.1 and is now 0.2); choose another --out" in capsys.readouterr().err
+
+
+def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text("{}")
+    (tmp_path / "file").touch()
+    for name, expected in {
+        "out": "plan.json is damaged; delete it to plan anew",
+        "file": "choose another --out",
+    }.items():
+        with pytest.raises(SystemExit):
+            compare(tmp_path / name, "--methods", "supervised")
+        assert expected in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cotrain", "compare", "digits", *QUICK, "--out", str(tmp_path / "out")]
+    command[command.index("10")] = "5000"
+    process = subprocess.Popen(
+        [*command, "--methods", "supervised"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 120
+    while not any(tmp_path.glob("out/supervised/seed-0/checkpoint/step-*")):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "everything is saved; go on with: the same command" in errors
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

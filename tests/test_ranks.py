@@ -79,6 +79,10 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
             assert ours.any()
             torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=3e-5 * ours.abs().max().item())
         assert not gradients
+        memory = under(f"{name}/memory/", rank)
+        assert memory.keys() == state.memory.keys()
+        for key, tensor in memory.items():
+            torch.testing.assert_close(tensor, state.memory[key], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if isinstance(CASES[name].method, MultiHeadCoTraining)])

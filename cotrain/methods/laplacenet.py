@@ -7,6 +7,7 @@ leave, on mixtures of images seen in several views. docs/methods/laplacenet.md.
 import math
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from cotrain.graph import aligned, neighbour_graph, propagate
 from cotrain.ops import beta, evaluating, mix, mixed_cross_entropy
-from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views, begins_pass
 
 
 class LaplaceNet(SingleModel):
@@ -43,8 +44,7 @@ class LaplaceNet(SingleModel):
         return math.ceil(self.supervised_share * steps)
 
     def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        passes, before = (at * unlabelled // len(pool.unlabelled) for at in (step, step - 1))
-        return step == self.first(steps) or (step > self.first(steps) and passes != before)
+        return begins_pass(step, self.first(steps), unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """The labels spread over the graph of all training images; those that were given stay."""
@@ -58,8 +58,9 @@ class LaplaceNet(SingleModel):
         seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
         others = ~seeds.any(dim=1)
         spread = propagate(graph, seeds.numpy())[others.numpy()]
-        classes = aligned(spread, (seeds.sum(dim=0) / len(pool.labelled)).numpy()).argmax(axis=1)
-        classes[~spread.any(axis=1)] = -1
+        reached, shares = spread.any(axis=1), (seeds.sum(dim=0) / len(pool.labelled)).numpy()
+        classes = np.where(reached, 0, -1)
+        classes[reached] = aligned(spread[reached], shares).argmax(axis=1)
         labels[rows[others]] = torch.from_numpy(classes).to(labels.device)
         labels[pool.labelled] = pool.labels.to(labels.device)
 

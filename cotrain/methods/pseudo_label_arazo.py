@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cotrain.ops import beta, entropy, evaluating, mix, mixed_cross_entropy, without_update
-from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
+from cotrain.ops import batch_statistics, beta, entropy, evaluating, mix, mixed_cross_entropy, without_update
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views, begins_pass
 
 
 class ArazoPseudoLabel(SingleModel):
@@ -39,14 +39,13 @@ class ArazoPseudoLabel(SingleModel):
         return math.ceil(self.warmup * steps)
 
     def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        passes, before = (at * unlabelled // len(pool.unlabelled) for at in (step, step - 1))
-        return step == self.first(steps) or (step > self.first(steps) and passes != before)
+        return begins_pass(step, self.first(steps), unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """The labels of the pass that begins are what was recorded in the last; at first, what the network says."""
         labels, recorded = learner.memory["labels"], learner.memory["recorded"]
         if learner.step == self.first(learner.steps):
-            with evaluating(learner.net):
+            with evaluating(learner.net), batch_statistics(learner.net):
                 (logits,) = look(pool.unlabelled)
             recorded[pool.unlabelled] = logits.softmax(dim=-1).to(recorded.device)
         labels.copy_(recorded)

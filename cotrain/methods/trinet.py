@@ -41,7 +41,7 @@ class TriNet(Method):
         place[pool.labelled] = torch.arange(len(pool.labelled))
         return {
             "labels": torch.full((3, pool.images), -1),  # for each head; -1: none
-            "noise": self.noise((3, max(len(pool.labelled), 1), pool.classes), torch.Generator().manual_seed(0)),
+            "noise": torch.zeros(3, len(pool.labelled), pool.classes),
             "place": place,  # of a labelled row in the noise
             "unlabelled": pool.unlabelled,
         }
@@ -65,10 +65,10 @@ class TriNet(Method):
         return max(0.0, self.threshold - self.smeared_step * smeared - less)
 
     def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        return self.round(step, steps) > (self.round(step - 1, steps) if step else 0)
+        return step == 0 or self.round(step, steps) > self.round(step - 1, steps)
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """A round begins: new labels for each head, or newly smeared ones for all."""
+        """A round begins: new labels for each head, or newly smeared ones for all; before the first step, these."""
         number, images = self.round(learner.step, learner.steps), len(pool.unlabelled)
         labels, noise = learner.memory["labels"], learner.memory["noise"]
         labels.fill_(-1)

@@ -17,6 +17,7 @@ from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data import Split, draw_split
 from cotrain.data.dataset import UNLABELLED
 from cotrain.methods import METHODS
+from cotrain.model import MultiHead
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
 from cotrain.run import Run
 from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step, train
@@ -42,6 +43,7 @@ FOR_THIRTY_STEPS = {
     "remixmatch": {"method.strong_views": 2},
 }
 ONLY_SELECTED = ("fixmatch", "fixmatch_cta", "pseudo_label", "uda")  # nothing else is in their unlabelled term
+MADE_FOR_LONG_RUNS = ("mixmatch", "remixmatch")  # their weights rise over 16,384 steps: in thirty they are too strong
 each_name = pytest.mark.parametrize("name", METHODS)
 each_learning_from_unlabelled = pytest.mark.parametrize("name", [name for name in METHODS if name != "supervised"])
 
@@ -97,14 +99,15 @@ class Bench:
         return self.method.loss(self.learner(step), batch or self.batch(step))
 
     @torch.no_grad()
-    def labelled_loss(self) -> float:
+    def labelled_loss(self, net: MultiHead | None = None) -> float:
         """Cross-entropy of the labelled images as they are, without dropout."""
+        net = net or self.state.net
         rows = np.asarray(self.split.labelled)
         images = normalised(
             few_digits().images, rows, draw_plain(len(rows)), Policy(), self.source.mean, self.source.std
         )
-        with evaluating(self.state.net), batch_statistics(self.state.net):
-            return heads_cross_entropy(self.state.net(images), few_digits().labels[rows]).mean().item()
+        with evaluating(net), batch_statistics(net):
+            return heads_cross_entropy(net(images), few_digits().labels[rows]).mean().item()
 
     def late(self) -> "Bench":
         """As after many steps: memory is filled, and what happens once a pass has happened."""
@@ -225,7 +228,10 @@ def test_thirty_steps_lower_its_loss_on_the_labelled_images(name: str) -> None:
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(name: str, tmp_path: Path) -> None:
     dataset, config = few_digits(), config_of(name)
     run = Run.create(tmp_path / "run", config, split_of(dataset))
-    train(run, dataset, CPU, Console(quiet=True), name)
+    state = train(run, dataset, CPU, Console(quiet=True), name)
+    if name not in MADE_FOR_LONG_RUNS:
+        begun = Bench(name)
+        assert begun.labelled_loss(state.net) < 0.9 * begun.labelled_loss()
     whole, last = load_file(run.model_path), load_file(run.checkpoints.newest())
     run.model_path.unlink()
     run.checkpoints.newest().unlink()

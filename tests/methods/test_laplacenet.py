@@ -173,6 +173,20 @@ def test_an_image_that_no_label_reaches_has_none_and_the_next_pass_may_give_it_o
     assert (labels[[11, 12, 13]] >= 0).all()
 
 
+def test_images_that_no_label_reaches_do_not_move_the_others() -> None:
+    method, features, beyond = LaplaceNet(neighbours=4), spread_out(), torch.arange(71, 85)
+    features[:, 4] = 0
+    features[beyond] = torch.eye(5)[4]
+    found = []
+    for unlabelled in (POOL.unlabelled, POOL.unlabelled[~torch.isin(POOL.unlabelled, beyond)]):
+        student, pool = learner(method), replace(POOL, unlabelled=unlabelled)
+        method.refresh(student, pool, lambda rows: torch.cat([torch.zeros(len(rows), 3), features[rows]], dim=1)[None])
+        found.append(student.memory["labels"])
+    assert torch.equal(*found)
+    assert (found[0][beyond] == -1).all()
+    assert (found[0][5:71] >= 0).all() and len(found[0][5:71].unique()) == 3
+
+
 @pytest.mark.parametrize("unlabelled", [7, 80, 200])
 def test_the_graph_is_made_when_the_second_phase_and_every_pass_in_it_begins(unlabelled: int) -> None:
     method = LaplaceNet(supervised_share=0.1)

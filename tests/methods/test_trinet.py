@@ -49,7 +49,7 @@ def test_rounds_are_equally_long_after_the_beginning() -> None:
     rounds = [METHOD.round(step, STEPS) for step in range(STEPS)]
     assert rounds == [0] * 100 + [number for number in range(1, 31) for _ in range(10)]
     due = [step for step in range(STEPS) if METHOD.refreshes(POOL, step, STEPS, 6)]
-    assert due == list(range(100, 400, 10))
+    assert due == [0, *range(100, 400, 10)]
     assert TriNet(initial=0).refreshes(POOL, 0, STEPS, 6)
     few = [TriNet(initial=0.25).round(step, 20) for step in range(20)]
     assert few[:5] == [0] * 5 and few[5:] == list(range(1, 31, 2)), "fewer steps than rounds leave some out"
@@ -76,7 +76,9 @@ def test_the_threshold_follows_the_table(images: int, table: list[float | None],
 
 
 def test_smeared_labels_are_the_truth_with_noise_of_each_heads_own() -> None:
-    student, batch = learner(step=99), a_batch()
+    assert METHOD.refreshes(POOL, 0, STEPS, 8)
+    METHOD.refresh(first := learner(step=0), POOL, lambda rows: torch.zeros(0))
+    student, batch = replace(first, step=99), a_batch()
     student.net.eval()
     noise = student.memory["noise"]
     assert noise.shape == (3, 4, CLASSES)

@@ -1,0 +1,55 @@
+"""A picture of comparisons: every run a dot, every method's mean a bar, the best at the top.
+
+python -m benchmarks.compared compared.png "equal steps=runs/compare-steps" "equal time=runs/compare-time"
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+OURS, OTHERS = "#c44e52", "#4c72b0"
+
+
+def errors(folder: Path) -> dict[str, list[float]]:
+    """Test errors of each method's finished runs, the best mean first."""
+    found: dict[str, list[float]] = {}
+    for path in sorted(folder.glob("*/seed-*/result.json")):
+        found.setdefault(path.parent.parent.name, []).append(json.loads(path.read_text())["test_error"])
+    return dict(sorted(found.items(), key=lambda pair: statistics.mean(pair[1])))
+
+
+def draw(axes: Axes, title: str, found: dict[str, list[float]]) -> None:
+    for place, (name, of_seeds) in enumerate(found.items()):
+        colour = OURS if name.startswith("mhct") else OTHERS
+        mean = statistics.mean(of_seeds)
+        axes.barh(place, mean, color=colour, alpha=0.35)
+        axes.plot(of_seeds, [place] * len(of_seeds), "o", color=colour, markersize=4)
+        axes.annotate(f"{mean:.1f}", (mean, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(found)), [*found], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("test error, %")
+    axes.margins(x=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("comparisons", nargs="+", help="TITLE=FOLDER")
+    arguments = parser.parse_args()
+    panels = {title: errors(Path(folder)) for title, _, folder in (one.partition("=") for one in arguments.comparisons)}
+    rows = max(map(len, panels.values()))
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 0.6 + 0.25 * rows), squeeze=False)
+    for one, (title, found) in zip(axes[0], panels.items(), strict=True):
+        draw(one, title, found)
+    figure.tight_layout()
+    figure.savefig(arguments.out, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
