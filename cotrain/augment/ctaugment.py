@@ -3,8 +3,8 @@
 Every operation has one or two parameters, and every parameter's range [0, 1] is cut into bins. A bin's rate says how
 well the averaged network still recognises labelled images that were changed that much; bins with poor rates are not
 drawn. Rates are a tensor in a method's memory. As in `policy.py`, everything random is in a `Recipe`, drawn by
-vectorised numpy from one generator; `render` only carries it out, image by image with Pillow, or with our kernel
-where that gives the same bits and Pillow would build tables of levels in Python, ten times as slow.
+vectorised numpy from one generator; `render` only carries it out, image by image with Pillow, or with numpy where that
+gives the same bits and Pillow would build tables of levels in Python, several times as slow.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageChops, ImageEnhance, ImageFilter
 from torch import Tensor
 
-from cotrain.augment import kernel
 from cotrain.types import Batch, Learner
 
 OPS = (
@@ -48,6 +47,7 @@ _BINS = {"identity": (0, 0), "posterize": (8, 0), "rescale": (17, 6)}
 BINS = np.array([_BINS.get(name, (MOST_BINS, 0)) for name in OPS])  # (ops, 2) of each parameter; 0: there is none
 EXISTS = np.arange(MOST_BINS) < BINS[..., None]  # (ops, 2, bins)
 DECAY, FLOOR, THRESHOLD = 0.99, 0.01, 0.8
+LEVELS = np.arange(256)
 FILL = 127
 
 RESAMPLING = (
@@ -206,27 +206,39 @@ def _blended(change: Callable[[Image.Image], Image.Image]) -> Operation:
     return lambda picture, level: Image.blend(picture, change(picture), level)
 
 
-def _looked_up(find: Callable[[NDArray, NDArray], None]) -> Callable[[Image.Image], Image.Image]:
-    def change(picture: Image.Image) -> Image.Image:
+def _on_channels(change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]) -> Callable[[Image.Image], Image.Image]:
+    def changed(picture: Image.Image) -> Image.Image:
         pixels = _pixels(picture)
-        table = np.empty((pixels.shape[2], 256), np.uint8)
-        find(pixels, table)
-        kernel.look_up(pixels.ravel(), table, pixels.ravel())
-        return _picture(pixels, picture.mode)
+        return _picture(np.stack([change(channel) for channel in np.moveaxis(pixels, 2, 0)], axis=2), picture.mode)
 
-    return change
+    return changed
+
+
+def _autocontrast(channel: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    low, high = int(channel.min()), int(channel.max())
+    if high <= low:
+        return channel
+    scale = 255.0 / (high - low)
+    return np.clip(LEVELS * scale - low * scale, 0, 255).astype(np.uint8)[channel]
+
+
+def _equalize(channel: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    counts = np.bincount(channel.ravel(), minlength=256)
+    step = (channel.size - counts[channel.max()]) // 255
+    if step == 0:
+        return channel
+    below = np.concatenate([[0], counts.cumsum()[:-1]])
+    return np.minimum((step // 2 + below) // step, 255).astype(np.uint8)[channel]
 
 
 def _posterized(picture: Image.Image, level: float) -> Image.Image:
-    pixels = _pixels(picture)
-    kernel.posterize(1 + int(7.999 * level), pixels)
-    return _picture(pixels, picture.mode)
+    bits = 1 + int(7.999 * level)
+    return _picture(_pixels(picture) & (256 - 2 ** (8 - bits)), picture.mode)
 
 
 def _solarized(picture: Image.Image, level: float) -> Image.Image:
     pixels = _pixels(picture)
-    kernel.solarize(int(255.999 * level), pixels)
-    return _picture(pixels, picture.mode)
+    return _picture(np.where(pixels < int(255.999 * level), pixels, 255 - pixels), picture.mode)
 
 
 def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
@@ -243,12 +255,12 @@ def _signed(level: float) -> float:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "autocontrast": _blended(_looked_up(kernel.find_autocontrast)),
+    "autocontrast": _blended(_on_channels(_autocontrast)),
     "blur": _blended(lambda picture: picture.filter(ImageFilter.BLUR)),
     "brightness": _enhanced(ImageEnhance.Brightness),
     "color": _enhanced(ImageEnhance.Color),
     "contrast": _enhanced(ImageEnhance.Contrast),
-    "equalize": _blended(_looked_up(kernel.find_equalize)),
+    "equalize": _blended(_on_channels(_equalize)),
     "identity": lambda picture, level: picture,
     "invert": _blended(ImageChops.invert),
     "posterize": _posterized,
