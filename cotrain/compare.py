@@ -32,6 +32,7 @@ from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
+PATIENCE = 1.0  # seconds of trial steps
 YARDSTICK = "supervised"  # whose step all steps are compared with
 
 
@@ -168,7 +169,7 @@ class Comparison:
 
     def _pace(self, contender: Contender) -> Pace:
         config, split = contender.config(self.base), self.split(self.seeds[0])
-        return pace(config, self.dataset, split, pick_device(config.run.device), patience=1.0)
+        return pace(config, self.dataset, split, pick_device(config.run.device), patience=PATIENCE)
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""

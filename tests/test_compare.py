@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ QUICK = [
     "--run.checkpoint_every",
     "4",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.compare.PATIENCE", 0.0)
+        yield
 
 
 def compare(out: Path, *words: str) -> None:

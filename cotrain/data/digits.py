@@ -2,8 +2,6 @@
 
 import numpy as np
 from PIL import Image
-from sklearn import datasets
-from sklearn.model_selection import train_test_split
 
 from cotrain.data.dataset import Dataset, from_arrays
 
@@ -13,6 +11,9 @@ TEST_IMAGES = 500
 
 def load_digits() -> Dataset:
     """The 8x8 images enlarged to 16x16; 1,297 to train on and 500 to test on, always the same ones."""
+    from sklearn import datasets  # here: it takes a second to import, and only the digits need it
+    from sklearn.model_selection import train_test_split
+
     digits = datasets.load_digits()
     coarse = np.round(digits.images * (255 / 16)).astype(np.uint8)
     images = np.stack(

@@ -1,5 +1,6 @@
 """What holds for every method in the folder. (Two processes against one: tests/test_ranks.py, every method too.)"""
 
+import copy
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -122,6 +123,18 @@ class Bench:
         return self
 
 
+@cache
+def _sure_and_late(name: str) -> Bench:
+    return Bench(name).sure().late()
+
+
+def at_work(name: str) -> Bench:
+    """A network that is sure, late in a run; each test has its own copy."""
+    made = copy.copy(_sure_and_late(name))
+    made.state = copy.deepcopy(made.state)
+    return made
+
+
 @each_name
 def test_settings_are_frozen_have_defaults_and_say_what_they_mean(name: str) -> None:
     method = METHODS[name]()
@@ -141,7 +154,7 @@ def test_there_is_a_page_about_it(name: str) -> None:
 
 @each_name
 def test_the_same_step_gives_the_same_finite_loss(name: str) -> None:
-    first, second = (Bench(name).sure().late().loss(LATE) for _ in range(2))
+    first, second = (made.loss(LATE) for made in (at_work(name), Bench(name).sure().late()))
     for term in ("supervised", "unsupervised"):
         assert torch.isfinite(getattr(first, term))
         assert torch.equal(getattr(first, term), getattr(second, term))
@@ -149,7 +162,7 @@ def test_the_same_step_gives_the_same_finite_loss(name: str) -> None:
 
 @each_learning_from_unlabelled
 def test_the_unlabelled_term_reaches_the_student_and_nothing_else(name: str) -> None:
-    bench = Bench(name).sure().late()
+    bench = at_work(name)
     losses = bench.loss(LATE)
     losses.unsupervised.backward()
     assert losses.unsupervised.item() > 0
@@ -162,9 +175,9 @@ def test_the_unlabelled_term_reaches_the_student_and_nothing_else(name: str) -> 
 
 @each_learning_from_unlabelled
 def test_other_pixels_of_the_unlabelled_images_give_another_loss(name: str) -> None:
-    batch = Bench(name).sure().late().batch(LATE)
+    batch = at_work(name).batch(LATE)
     other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
-    before, after = (Bench(name).sure().late().loss(LATE, seen).unsupervised.item() for seen in (batch, other))
+    before, after = (at_work(name).loss(LATE, seen).unsupervised.item() for seen in (batch, other))
     assert before != after
 
 
