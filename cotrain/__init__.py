@@ -1,5 +1,6 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
+from cotrain.comparing import compare
 from cotrain.config import Config
 from cotrain.data import Dataset, from_arrays, open_data
 from cotrain.fitting import Fitted, fit
@@ -16,6 +17,7 @@ __all__ = [
     "MultiHead",
     "Predictions",
     "UserError",
+    "compare",
     "fit",
     "from_arrays",
     "load",

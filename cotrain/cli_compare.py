@@ -4,11 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cotrain.compare import Comparison, Equal
-from cotrain.data import open_data
+from cotrain.comparing import Equal, compare
 from cotrain.options import Options
-from cotrain.progress import say
-from cotrain.types import UserError
 
 
 def compare_command(
@@ -45,24 +42,17 @@ def compare_command(
     out
         The folder of the comparison; by default runs/compare-DATA.
     """
-    options, console = options or Options(), Console()
-    dataset = open_data(data, options.data_settings, memory=options.memory, console=console)
-    comparison = Comparison.of(
-        dataset,
-        out or Path("runs") / f"compare-{dataset.name}",
-        methods,
+    options = options or Options()
+    compare(
+        data,
+        out=out,
+        methods=methods,
         seeds=seeds,
         equal=equal,
         minutes=minutes,
         config=options.config,
-        preset=options.preset,
         settings={**options.settings, **({"optim.steps": steps} if steps is not None else {})},
+        preset=options.preset,
+        memory=options.memory,
+        console=Console(),
     )
-    plan, failed = comparison.train(console)
-    table = comparison.table(plan)
-    table.write(comparison.folder, "table")
-    say(console, f"\n{comparison.caption}\n")
-    say(console, table.text)
-    say(console, f"also as {comparison.folder / 'table'}.txt, .csv, .md and .tex")
-    if failed:
-        raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import rich.table
-from rich.text import Text
-
 from cotrain.checkpoint import write_whole
 
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
@@ -49,13 +46,6 @@ class Table:
         kinds = "l" + "r" * (len(self.columns) - 1)
         body = "\n".join([lines[0], r"\hline", *lines[1:]])
         return f"\\begin{{tabular}}{{{kinds}}}\n\\hline\n{body}\n\\hline\n\\end{{tabular}}\n"
-
-    def shown(self, title: str) -> rich.table.Table:
-        """For a terminal."""
-        table = rich.table.Table(*self.columns, title=title, title_justify="left")
-        for row in self.rows:
-            table.add_row(*map(Text, row))
-        return table
 
     def write(self, folder: Path, name: str) -> None:
         """NAME.txt, .csv, .md and .tex."""

@@ -15,9 +15,10 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_rel
 
-from cotrain import open_data
+import cotrain
+from cotrain import Config, Dataset, open_data
 from cotrain.cli import main
-from cotrain.compare import Comparison, Contender, Length, contenders, interval, paired, spread
+from cotrain.comparing import Comparison, Contender, Length, contenders, interval, paired, spread
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.run import Run
@@ -40,7 +41,7 @@ QUICK = [
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.compare.PATIENCE", 0.0)
+        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
         yield
 
 
@@ -162,6 +163,13 @@ def test_differences_are_paired_and_have_students_interval() -> None:
     assert paired(ours, {}) == ""
     assert paired(ours, ours) == "+0.00 (+0.00 to +0.00): unclear"
     assert (spread([]), spread([1.0]), spread([1.0, 2.0])) == ("", "1.00", "1.50 ± 0.71")
+
+
+def test_python_has_it_too(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    table = cotrain.compare(toy, out=tmp_path / "out", methods="supervised,fixmatch", seeds=1, config=tiny)
+    assert list(table.columns["method"]) == ["supervised", "fixmatch"]
+    assert table.text == (tmp_path / "out" / "table.txt").read_text()
+    assert table.columns["against supervised"][1].endswith(", one seed")
 
 
 def test_all_are_all_with_co_training_first() -> None:

@@ -19,7 +19,7 @@ from scipy.stats import t as student_t
 
 from cotrain.checkpoint import read_json, write_json
 from cotrain.config import Config, differences
-from cotrain.data import Dataset, Split, draw_split
+from cotrain.data import Dataset, Split, draw_split, open_data
 from cotrain.device import pick_device
 from cotrain.fitting import configured, trained
 from cotrain.methods import METHODS, method_class
@@ -296,3 +296,47 @@ def interval(differences: Sequence[float], confidence: float) -> tuple[float, fl
     mean, n = statistics.mean(differences), len(differences)
     reach = student_t.ppf((1 + confidence) / 2, n - 1) * statistics.stdev(differences) / n**0.5
     return mean - reach, mean + reach
+
+
+def compare(
+    data: str | Path | Dataset,
+    *,
+    out: str | Path | None = None,
+    methods: str = "all",
+    seeds: int = 3,
+    equal: Equal = "steps",
+    minutes: float | None = None,
+    config: Config | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "paper",
+    memory: float | None = None,
+    console: Console | None = None,
+) -> Table:
+    """Train several methods on `data` and put them side by side, in the folder `out`; what is done there stays.
+
+    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:strong_views=routed", or "all"; the others
+    are compared with the first. Seeds are counted from `run.seed`. The rest is as in `fit`.
+    """
+    console = console or Console(quiet=True)
+    if not isinstance(data, Dataset):
+        of_data = {key: value for key, value in (settings or {}).items() if key.startswith("data.")}
+        data = open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
+    comparison = Comparison.of(
+        data,
+        Path(out) if out is not None else Path("runs") / f"compare-{data.name}",
+        methods,
+        seeds=seeds,
+        equal=equal,
+        minutes=minutes,
+        config=config,
+        preset=preset,
+        settings=settings,
+    )
+    plan, failed = comparison.train(console)
+    table = comparison.table(plan)
+    table.write(comparison.folder, "table")
+    say(console, f"\n{comparison.caption}\n\n{table.text}")
+    say(console, f"also as {comparison.folder / 'table'}.txt, .csv, .md and .tex")
+    if failed:
+        raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")
+    return table
