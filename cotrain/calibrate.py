@@ -1,16 +1,111 @@
-"""Whether a probability can be believed."""
+"""Whether a probability can be believed, and how to make it more believable.
 
+Probabilities are (n, C) float64 of an ensemble or of one head, labels (n,). Errors of calibration are in percent.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from cotrain.ops import ensemble_probabilities
 
-def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> float:
-    """In percent: how far accuracy is from confidence, in equal bins of confidence, weighted by their images.
+BINS = 10
+PAPER_TEMPERATURE = 2.0
+SMALLEST = 1e-12  # a probability of zero would make the likelihood infinite
 
-    (n, C) probabilities; a bin includes its upper edge.
-    """
+
+@dataclass(frozen=True)
+class Reliability:
+    """The paper's diagram: equal bins of confidence, a bin includes its upper edge; what no image falls into is nan."""
+
+    edges: NDArray[np.float64]  # (bins + 1,)
+    images: NDArray[np.int64]  # (bins,)
+    accuracy: NDArray[np.float64]  # (bins,)
+    confidence: NDArray[np.float64]  # (bins,)
+
+    @property
+    def gap(self) -> float:
+        """Expected calibration error."""
+        weights = self.images / max(self.images.sum(), 1)
+        return 100 * float(np.nansum(weights * abs(self.accuracy - self.confidence)))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far probabilities are from what they say."""
+
+    accuracy: float  # percent
+    confidence: float  # percent, the mean
+    ece: float  # percent, in equal bins of confidence
+    adaptive_ece: float  # percent, in bins of equally many images
+    nll: float
+    brier: float
+
+
+def calibration(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Calibration:
+    confidence, right = confidence_and_right(probabilities, labels)
+    return Calibration(
+        accuracy=100 * float(right.mean()),
+        confidence=100 * float(confidence.mean()),
+        ece=reliability(confidence, right, bins).gap,
+        adaptive_ece=adaptive_calibration_error(confidence, right, bins),
+        nll=negative_log_likelihood(probabilities, labels),
+        brier=brier_score(probabilities, labels),
+    )
+
+
+def confidence_and_right(probabilities: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The highest probability of each image, and whether that class is the label."""
     confidence, predicted = probabilities.double().max(dim=-1)
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
-    bin_of = torch.bucketize(confidence, edges)
-    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, (predicted == labels).double() - confidence)
-    return 100 * (gap.abs().sum() / len(labels)).item()
+    return confidence.numpy(), (predicted == labels).numpy()
+
+
+def reliability(confidence: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS) -> Reliability:
+    edges = np.linspace(0, 1, bins + 1)
+    bin_of = np.searchsorted(edges[1:-1], confidence)
+    images = np.bincount(bin_of, minlength=bins)
+    sums = [np.bincount(bin_of, values, minlength=bins) for values in (right.astype(np.float64), confidence)]
+    accuracy, mean = (np.divide(total, images, where=images > 0, out=np.full(bins, np.nan)) for total in sums)
+    return Reliability(edges, images, accuracy, mean)
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
+    return reliability(*confidence_and_right(probabilities, labels), bins).gap
+
+
+def adaptive_calibration_error(confidence: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS) -> float:
+    """As the expected one, in bins of equally many images; there are fewer bins where there are not so many images."""
+    order = np.argsort(confidence, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    gaps = [len(part) * abs(right[part].mean() - confidence[part].mean()) for part in parts]
+    return 100 * float(sum(gaps)) / len(order)
+
+
+def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
+    of_label = probabilities.double().gather(-1, labels[:, None]).clamp(min=SMALLEST)
+    return -of_label.log().mean().item()
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> float:
+    """Squared distance to the label, summed over classes: 0 to 2."""
+    target = torch.nn.functional.one_hot(labels, probabilities.shape[-1])
+    return (probabilities.double() - target).square().sum(dim=-1).mean().item()
+
+
+def with_temperature(logits: Tensor, temperature: float, rule: str) -> Tensor:
+    """Probabilities of the ensemble whose heads' logits (H, n, C) are divided by the temperature."""
+    return ensemble_probabilities(logits / temperature, rule)
+
+
+def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
+    """The temperature, between 1/20 and 20, under which these labels are most likely. They must not be trained on."""
+
+    def cost(log_temperature: float) -> float:
+        return negative_log_likelihood(with_temperature(logits.double(), float(np.exp(log_temperature)), rule), labels)
+
+    limit = np.log(20.0)
+    return float(np.exp(minimize_scalar(cost, bounds=(-limit, limit), method="bounded").x))

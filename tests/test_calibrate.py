@@ -1,10 +1,29 @@
-"""Calibration against sums written out."""
+"""Calibration against sums written out, and against scikit-learn."""
 
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import log_loss
+from torch import Tensor
 
-from cotrain.calibrate import expected_calibration_error
+from cotrain.calibrate import (
+    adaptive_calibration_error,
+    brier_score,
+    calibration,
+    confidence_and_right,
+    expected_calibration_error,
+    fit_temperature,
+    negative_log_likelihood,
+    reliability,
+    with_temperature,
+)
+
+
+def made_up(classes: int, images: int = 400, seed: int = 0) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng((classes, seed))
+    probabilities = rng.dirichlet(np.full(classes, 0.3), images)
+    return torch.from_numpy(probabilities), torch.from_numpy(rng.integers(classes, size=images))
 
 
 def by_hand(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> float:
@@ -20,14 +39,66 @@ def by_hand(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> float:
 @pytest.mark.parametrize("bins", [1, 10, 15])
 @pytest.mark.parametrize("classes", [2, 7])
 def test_the_error_is_the_weighted_gap_of_the_bins(bins: int, classes: int) -> None:
-    rng = np.random.default_rng(classes)
-    probabilities = rng.dirichlet(np.full(classes, 0.3), 400)
-    labels = rng.integers(classes, size=400)
-    ours = expected_calibration_error(torch.from_numpy(probabilities), torch.from_numpy(labels), bins)
-    assert ours == pytest.approx(by_hand(probabilities, labels, bins), abs=1e-9)
+    probabilities, labels = made_up(classes)
+    ours = expected_calibration_error(probabilities, labels, bins)
+    assert ours == pytest.approx(by_hand(probabilities.numpy(), labels.numpy(), bins), abs=1e-9)
+
+
+def test_the_diagram_is_scikit_learns() -> None:
+    confidence, right = confidence_and_right(*made_up(5))
+    accuracy, mean = calibration_curve(right, confidence, n_bins=10, strategy="uniform")
+    ours = reliability(confidence, right)
+    assert ours.accuracy[ours.images > 0] == pytest.approx(accuracy, abs=1e-12)
+    assert ours.confidence[ours.images > 0] == pytest.approx(mean, abs=1e-12)
+    assert np.isnan(ours.accuracy[ours.images == 0]).all()
+    assert ours.images.sum() == 400
+
+
+def test_bins_of_equally_many_images_are_scikit_learns() -> None:
+    confidence, right = confidence_and_right(*made_up(5))
+    accuracy, mean = calibration_curve(right, confidence, n_bins=10, strategy="quantile")
+    assert adaptive_calibration_error(confidence, right) == pytest.approx(100 * abs(accuracy - mean).mean(), abs=0.5)
+    three = np.array([0.9, 0.5, 0.7])
+    assert adaptive_calibration_error(three, np.array([True, False, False]), 10) == pytest.approx(
+        100 * (0.1 + 0.5 + 0.7) / 3
+    )
 
 
 def test_certainty_that_is_right_has_no_error_and_one_that_is_wrong_has_all() -> None:
     certain = torch.eye(3)
     assert expected_calibration_error(certain, torch.tensor([0, 1, 2])) == 0
     assert expected_calibration_error(certain, torch.tensor([1, 2, 0])) == 100
+    assert brier_score(certain, torch.tensor([1, 2, 0])) == 2
+    assert np.isfinite(negative_log_likelihood(certain, torch.tensor([1, 2, 0])))
+
+
+def test_likelihood_is_scikit_learns_and_brier_is_the_sum_of_squares() -> None:
+    probabilities, labels = made_up(4)
+    assert negative_log_likelihood(probabilities, labels) == pytest.approx(
+        log_loss(labels, probabilities, labels=range(4)), rel=1e-9
+    )
+    target = np.eye(4)[labels]
+    assert brier_score(probabilities, labels) == pytest.approx(
+        ((probabilities.numpy() - target) ** 2).sum(1).mean(), rel=1e-12
+    )
+    whole = calibration(probabilities, labels)
+    assert whole.ece == expected_calibration_error(probabilities, labels)
+    assert whole.accuracy == pytest.approx(100 * (probabilities.argmax(1) == labels).double().mean().item())
+
+
+@pytest.mark.parametrize("rule", ["probabilities", "logits"])
+def test_the_fitted_temperature_is_the_best_of_a_fine_grid(rule: str) -> None:
+    logits = 6 * torch.randn(3, 500, 4, generator=torch.Generator().manual_seed(0))
+    labels = (logits.mean(0) / 3 + torch.randn(500, 4, generator=torch.Generator().manual_seed(1))).argmax(-1)
+    fitted = fit_temperature(logits, labels, rule)
+    grid = np.geomspace(0.06, 19, 400)
+    costs = [negative_log_likelihood(with_temperature(logits, t, rule), labels) for t in grid]
+    assert fitted == pytest.approx(grid[np.argmin(costs)], rel=0.03)
+    assert fitted > 1.5, "logits this large are too sure"
+
+
+def test_a_temperature_changes_no_single_heads_prediction() -> None:
+    logits = torch.randn(1, 50, 4, generator=torch.Generator().manual_seed(0))
+    before, after = (with_temperature(logits, t, "probabilities") for t in (1.0, 2.0))
+    assert torch.equal(before.argmax(-1), after.argmax(-1))
+    assert (after.max(-1).values < before.max(-1).values).all()

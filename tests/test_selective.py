@@ -1,0 +1,54 @@
+"""Risk and coverage by brute force; a promised error that is kept."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from cotrain.selective import error_bound, risk_coverage, threshold_for
+
+
+def test_risk_and_coverage_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    confidence, right = rng.random(50), rng.random(50) < 0.7
+    curve = risk_coverage(confidence, right)
+    for answered in range(1, 51):
+        surest = sorted(range(50), key=lambda image: -confidence[image])[:answered]
+        assert curve.coverage[answered - 1] == pytest.approx(answered / 50)
+        assert curve.risk[answered - 1] == pytest.approx(np.mean([not right[image] for image in surest]))
+    assert curve.area == pytest.approx(curve.risk.mean())
+
+
+def test_confidence_that_knows_its_mistakes_has_the_smaller_area() -> None:
+    right = np.arange(100) >= 20
+    knowing, ignorant = (risk_coverage(order / 100, right).area for order in (np.arange(100.0), np.arange(100.0)[::-1]))
+    assert knowing < 0.05 < 0.3 < ignorant
+    assert risk_coverage(np.ones(10), np.zeros(10, bool)).area == 1
+
+
+def test_the_bound_is_clopper_and_pearsons() -> None:
+    for wrong, answered in ((0, 30), (3, 100), (99, 100)):
+        exact = binomtest(wrong, answered, alternative="less").proportion_ci(0.95, method="exact").high
+        assert error_bound(wrong, answered, 0.95) == pytest.approx(exact)
+    assert error_bound(5, 5, 0.95) == 1
+
+
+def test_the_promised_error_is_kept_as_often_as_promised() -> None:
+    """Images whose error falls with confidence, many times over: the true error at the chosen threshold."""
+    rng = np.random.default_rng(1)
+    broken = chosen = 0
+    for _ in range(200):
+        confidence = rng.random(2000)
+        right = rng.random(2000) < 0.6 + 0.4 * confidence
+        found = threshold_for(confidence, right, target=0.1)
+        if found is not None:
+            chosen += 1
+            broken += 0.4 * (1 - (1 + found.probability) / 2) > 0.1  # the mean error of confidences above it
+            assert found.bound <= 0.1
+    assert chosen > 190
+    assert broken <= 0.05 * 200
+
+
+def test_too_few_images_promise_nothing() -> None:
+    assert threshold_for(np.linspace(0.5, 1, 20), np.ones(20, bool), target=0.01) is None
+    assert threshold_for(np.linspace(0.5, 1, 2000), np.ones(2000, bool), target=0.01).answered == 2000
+    assert threshold_for(np.ones(100), np.zeros(100, bool), target=0.5) is None
