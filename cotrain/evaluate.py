@@ -1,7 +1,11 @@
 """Scores of a trained network: every head's error, and the ensemble's."""
 
-from collections.abc import Sequence
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +15,22 @@ from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.calibrate import expected_calibration_error
+from cotrain.checkpoint import write_whole
 from cotrain.data.dataset import Images
 from cotrain.data.source import near
 from cotrain.ops import ensemble_probabilities, error_percent
+from cotrain.types import UserError
 
 PIXELS_AT_ONCE = 500 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model said of images whose labels are known: every score can be computed from it again."""
+
+    logits: Tensor  # (H, n, C)
+    labels: Tensor  # (n,)
+    rows: NDArray[np.int64]  # (n,) in the data set
 
 
 @dataclass(frozen=True)
@@ -70,3 +85,29 @@ def error_interval(wrong: int, images: int) -> tuple[float, float]:
     """Wilson's 95 % interval of the error, in percent."""
     interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")
     return 100 * float(interval.low), 100 * float(interval.high)
+
+
+def write_outputs(path: Path, parts: Mapping[str, Outputs]) -> None:
+    """As plain arrays: test_logits (H, n, C), test_labels and test_rows (n,), and the same of valid images."""
+    arrays: dict[str, Any] = {}
+    for part, outputs in parts.items():
+        arrays |= {f"{part}_{name}": np.asarray(values) for name, values in vars(outputs).items()}
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_whole(path, content.getvalue())
+
+
+def read_outputs(path: Path) -> dict[str, Outputs]:
+    try:
+        with np.load(path) as arrays:
+            return {
+                part: Outputs(
+                    torch.from_numpy(arrays[f"{part}_logits"]),
+                    torch.from_numpy(arrays[f"{part}_labels"]),
+                    arrays[f"{part}_rows"],
+                )
+                for part in ("test", "valid")
+                if f"{part}_logits" in arrays
+            }
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not there or damaged ({error})") from error

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -18,11 +18,12 @@ import PIL
 import torch
 from rich.console import Console
 
+from cotrain.calibrate import PAPER_TEMPERATURE, calibration, fit_temperature, with_temperature
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
-from cotrain.evaluate import score
+from cotrain.evaluate import Outputs, score, write_outputs
 from cotrain.interrupt import Interrupted
 from cotrain.log import read_log
 from cotrain.methods.supervised import Supervised
@@ -117,7 +118,7 @@ def trained(
 
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
-            result = {**evaluate(run, dataset), "labelled_only_error": labelled_only, **facts}
+            result = {**evaluate(run, dataset, keep=True), "labelled_only_error": labelled_only, **facts}
             run.finish(result)
             return result
 
@@ -297,7 +298,7 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Rank
         return yardstick
 
     def judge() -> dict[str, Any]:
-        result = evaluate(yardstick, dataset)
+        result = evaluate(yardstick, dataset, keep=True)
         yardstick.finish(result)
         return result
 
@@ -309,34 +310,51 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Rank
     return result["test_error"]
 
 
-def evaluate(run: Run, dataset: Dataset) -> dict[str, Any]:
-    """Errors of a run's model on its test images, and how often its heads agree on its unlabelled ones."""
+def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any]:
+    """Errors and calibration of a run's model on its test images, and how often its heads agree on unlabelled ones.
+
+    With `keep`, what it said of them is left in the run's folder.
+    """
     run.check_data(dataset)
     model = load(run.folder, device=run.config.run.device)
     unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
     agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
-    if not run.split.test:
-        return {
-            "test_error": None,
-            "test_interval": None,
-            "median_test_error": None,
-            "ece": None,
-            "head_errors": None,
-            "agreement": agreement,
-            "test_images": 0,
-        }
-    rows = np.asarray(run.split.test)
-    scores = score(model.logits(dataset.images, rows), dataset.labels[rows], run.config.run.ensemble)
+    parts = {
+        part: Outputs(model.logits(dataset.images, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
+        for part, rows in (("test", run.split.test), ("valid", run.split.valid))
+        if rows
+    }
+    if keep:
+        write_outputs(run.scores_path, parts)
+    test, rule = parts.get("test"), run.config.run.ensemble
+    scores = score(test.logits, test.labels, rule) if test else None
     last_errors = [row["test_error"] for row in read_log(run.log_path) if "test_error" in row]
     return {
-        "test_error": scores.error,
-        "test_interval": list(scores.interval),
+        "test_error": scores and scores.error,
+        "test_interval": scores and list(scores.interval),
         "median_test_error": median(last_errors) if last_errors else None,
-        "ece": scores.ece,
-        "head_errors": scores.head_errors,
+        "ece": scores and scores.ece,
+        "head_errors": scores and scores.head_errors,
+        "calibration": test and calibrations(test, parts.get("valid"), rule),
         "agreement": agreement,
-        "test_images": len(rows),
+        "test_images": len(run.split.test),
     }
+
+
+def calibrations(test: Outputs, valid: Outputs | None, rule: str) -> dict[str, Any]:
+    """Of the ensemble as it is, with the paper's temperature, and with one fitted on valid images; and of each head."""
+    temperatures = {"as it is": 1.0, "paper": PAPER_TEMPERATURE}
+    if valid is not None:
+        temperatures["fitted"] = fit_temperature(valid.logits, valid.labels, rule)
+    ensemble = {
+        name: {
+            "temperature": temperature,
+            **asdict(calibration(with_temperature(test.logits, temperature, rule), test.labels)),
+        }
+        for name, temperature in temperatures.items()
+    }
+    heads = [asdict(calibration(head.double().softmax(dim=-1), test.labels)) for head in test.logits]
+    return {"ensemble": ensemble, "heads": heads}
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A run is a folder: config.json, split.json, log.jsonl, checkpoint/, model.safetensors, result.json.
+"""A run is a folder: config.json, split.json, log.jsonl, checkpoint/, model.safetensors, scores.npz, result.json.
 
 Everything that is shown of a run is read back from there, and nothing in it is a pickle.
 """
@@ -76,6 +76,11 @@ class Run:
     @property
     def log_path(self) -> Path:
         return self.folder / "log.jsonl"
+
+    @property
+    def scores_path(self) -> Path:
+        """What the finished model said of test and valid images."""
+        return self.folder / "scores.npz"
 
     @property
     def baseline_folder(self) -> Path:
