@@ -25,7 +25,7 @@ from cotrain.device import Precision
 from cotrain.fitting import evaluate, fit, versions
 from cotrain.interrupt import Interrupted
 from cotrain.options import Changes, Flag, Options, parse_changes
-from cotrain.predict import as_csv, load, write_csv
+from cotrain.predict import as_csv, deferred, load, promised_threshold, write_csv
 from cotrain.progress import clock
 from cotrain.ranks import LostRank, SaidByFirst, own_rank
 from cotrain.recipes import RECIPES, as_released, recipe_named
@@ -42,6 +42,7 @@ app = App(
 console = Console()
 EVERY = 2**31  # processes
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
+Share = Annotated[float | None, Parameter(validator=validators.Number(gte=0, lte=1))]
 app.command(data_app)
 app.command(bench_command, name="bench")
 app.command(compare_command, name="compare")
@@ -138,8 +139,17 @@ def evaluate_command(
 
 
 @app.command(name="predict")
-def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> None:
+def predict_command(
+    run: Path,
+    /,
+    *images: Path,
+    out: Path | None = None,
+    defer_below: Share = None,
+    target_error: Share = None,
+) -> None:
     """Predict image files: path, class, probability, how many heads agree, and an error where a file is unreadable.
+
+    With one of the last two options there is a column `defer`, and the images that a person should look at come first.
 
     Parameters
     ----------
@@ -149,11 +159,24 @@ def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> Non
         Image files and folders of them.
     out
         A new CSV file; by default the table is printed.
+    defer_below
+        Pass images on to a person whose probability is below this.
+    target_error
+        Pass on as many as it takes for the error of the others to be at most this, as the run's valid images tell with
+        95 % confidence.
     """
+    if defer_below is not None and target_error is not None:
+        raise UserError("--defer-below and --target-error both say what to pass on; choose one")
     if not images:
         raise UserError("predict needs image files or folders after the run folder")
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out")
+    if target_error is not None:
+        promised = promised_threshold(run, target_error)
+        defer_below = promised.probability
+        shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
+        bound = f"so the error is at most {100 * promised.bound:.2g} % (95 % confidence)"
+        print(f"below {promised.probability:.4f} images are passed on: {shown}, {bound}", file=sys.stderr)
     model, paths = load(run), find_images(images)
     aside = Console(stderr=True)
     rows = list(
@@ -166,12 +189,15 @@ def predict_command(run: Path, /, *images: Path, out: Path | None = None) -> Non
             transient=True,
         )
     )
+    if defer_below is not None:
+        rows = deferred(rows, defer_below)
     if out is None:
         sys.stdout.write(as_csv(rows))
         return
     write_csv(out, rows)
     unreadable = sum(bool(row["error"]) for row in rows)
-    print(f"{len(rows)} images, {unreadable} unreadable -> {out}")
+    to_look_at = f", {sum(row['defer'] == 'yes' for row in rows)} for a person" if defer_below is not None else ""
+    print(f"{len(rows)} images, {unreadable} unreadable{to_look_at} -> {out}")
 
 
 @app.command(name="describe")

@@ -2,25 +2,28 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cotrain.calibrate import with_temperature
 from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import Config
 from cotrain.data import Images
 from cotrain.data.decode import MODES, Unreadable, read_image
 from cotrain.data.files import in_parts
 from cotrain.device import pick_device
-from cotrain.evaluate import head_logits, images_at_once
+from cotrain.evaluate import head_logits, images_at_once, read_outputs
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
+from cotrain.selective import Threshold, threshold_for
 from cotrain.train import build_network
 from cotrain.types import UserError
 
@@ -31,7 +34,7 @@ class Predictions:
 
     labels: NDArray[np.int64]  # (n,) the ensemble's class
     classes: tuple[str, ...]  # their names, to look labels up in
-    probabilities: NDArray[np.float64]  # (n, C) the ensemble's
+    probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had valid images
     heads_agree: NDArray[np.int64]  # (n,) how many heads say that class
 
     @property
@@ -53,6 +56,7 @@ class Model:
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    temperature: float = 1.0  # fitted on valid images, if the run had any
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) of these rows of uint8 images (N, h, w, c)."""
@@ -73,8 +77,9 @@ class Model:
         if pixels.dtype != torch.uint8:
             raise UserError(f"the model takes uint8 images of (n, h, w, c), not {pixels.dtype}")
         logits = self.logits(pixels, np.arange(len(pixels)))
-        probabilities = ensemble_probabilities(logits, self.config.run.ensemble)
-        labels = probabilities.argmax(dim=-1)
+        rule = self.config.run.ensemble
+        labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
+        probabilities = with_temperature(logits, self.temperature, rule)
         agree = (logits.argmax(dim=-1) == labels).sum(dim=0)
         return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy())
 
@@ -105,7 +110,7 @@ class Model:
                 index = next(readable)
                 yield row | {
                     "class": predictions.names[index],
-                    "probability": round(float(predictions.probabilities[index].max()), 6),
+                    "probability": round(float(predictions.probabilities[index, predictions.labels[index]]), 6),
                     "heads_agree": int(predictions.heads_agree[index]),
                     "error": "",
                 }
@@ -116,7 +121,8 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     folder = Path(run)
     if not folder.exists():
         raise UserError(f"there is no run {folder}")
-    path = Run.open(folder).model_path
+    opened = Run.open(folder)
+    path = opened.model_path
     if not path.exists():
         raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with --resume")
     tensors, facts = read_tensors(path)
@@ -133,7 +139,44 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
         facts["channels"],
         tuple(facts["mean"]),
         tuple(facts["std"]),
+        _fitted_temperature(opened.result),
     )
+
+
+def _fitted_temperature(result: Mapping[str, Any] | None) -> float:
+    fitted = ((result or {}).get("calibration") or {}).get("ensemble", {}).get("fitted")
+    return fitted["temperature"] if fitted else 1.0
+
+
+def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list[dict[str, str | int | float]]:
+    """The same with a column `defer`, "yes" where a person should look: those first, the least sure of them first."""
+
+    def sureness(row: dict[str, str | int | float]) -> float:
+        return -1.0 if row["error"] else float(row["probability"])
+
+    marked = [row | {"defer": "yes" if sureness(row) < below else "no"} for row in rows]
+    return sorted(marked, key=sureness)
+
+
+def promised_threshold(run: str | Path, target: float) -> Threshold:
+    """The lowest probability from which on the error is at most `target`, as the run's valid images tell."""
+    opened, model = Run.open(Path(run)), load(run)
+    valid = read_outputs(opened.scores_path).get("valid")
+    if valid is None:
+        raise UserError(
+            f"--target-error needs held-out labels, and {run} has no valid images: train with data.valid_share=0.2, "
+            "or say --defer-below"
+        )
+    rule = model.config.run.ensemble
+    labels = ensemble_probabilities(valid.logits, rule).argmax(dim=-1)
+    probabilities = with_temperature(valid.logits, model.temperature, rule).gather(-1, labels[:, None])[:, 0]
+    found = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
+    if found is None:
+        raise UserError(
+            f"{len(labels)} valid images cannot promise an error of {100 * target:g} % for any of them: "
+            "allow more, hold out more (data.valid_share), or say --defer-below"
+        )
+    return found
 
 
 COLUMNS = ("path", "class", "probability", "heads_agree", "error")
@@ -141,7 +184,8 @@ COLUMNS = ("path", "class", "probability", "heads_agree", "error")
 
 def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = [*COLUMNS, *(["defer"] if rows and "defer" in rows[0] else [])]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
