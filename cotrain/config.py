@@ -58,7 +58,7 @@ class RunSettings(Settings):
     )
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
-        1000, ge=1, description="steps between evaluations on the valid images, if there are any"
+        1000, ge=1, description="steps between evaluations on valid images, and on unlabelled ones with known labels"
     )
     test_evaluations: int = Field(
         0, ge=0, description="looks at the test images in the last tenth of the steps, to report their median error"

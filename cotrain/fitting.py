@@ -24,6 +24,7 @@ from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_da
 from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluate import Outputs, score, write_outputs
+from cotrain.heads import heads_of, warnings_of
 from cotrain.interrupt import Interrupted
 from cotrain.log import read_log
 from cotrain.methods.supervised import Supervised
@@ -328,7 +329,8 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         write_outputs(run.scores_path, parts)
     test, rule = parts.get("test"), run.config.run.ensemble
     scores = score(test.logits, test.labels, rule) if test else None
-    last_errors = [row["test_error"] for row in read_log(run.log_path) if "test_error" in row]
+    heads, log = test and heads_of(test.logits, test.labels), read_log(run.log_path)
+    last_errors = [row["test_error"] for row in log if "test_error" in row]
     return {
         "test_error": scores and scores.error,
         "test_interval": scores and list(scores.interval),
@@ -336,6 +338,8 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         "ece": scores and scores.ece,
         "head_errors": scores and scores.head_errors,
         "calibration": test and calibrations(test, parts.get("valid"), rule),
+        "heads": heads and asdict(heads),
+        "warnings": list(warnings_of(heads, scores.error, log)) if heads and scores else [],
         "agreement": agreement,
         "test_images": len(run.split.test),
     }

@@ -50,7 +50,7 @@ def digits() -> Config:
         augment=NO_FLIP,
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
         optim=OptimSettings(steps=900, labelled=32, unlabelled=96, lr=0.1, ema=0.99, ema_warmup=True),
-        run=RunSettings(checkpoint_every=300),
+        run=RunSettings(checkpoint_every=300, evaluate_every=100),
     )
 
 
@@ -66,7 +66,7 @@ def small32() -> Config:
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
         method=METHODS["mhct"](unsupervised_ramp=0.8),
         optim=OptimSettings(steps=1000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
-        run=RunSettings(checkpoint_every=200),
+        run=RunSettings(checkpoint_every=200, evaluate_every=100),
     )
 
 

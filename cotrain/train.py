@@ -19,9 +19,11 @@ from cotrain.augment import draw_weak
 from cotrain.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
+from cotrain.data.dataset import UNLABELLED, evenly
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.ema import Average
 from cotrain.evaluate import head_logits, score
+from cotrain.heads import heads_of
 from cotrain.interrupt import Interrupted, stop_requests
 from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
@@ -31,6 +33,7 @@ from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
 from cotrain.types import Batch, Learner, Losses, Method, Pool, UserError
 
+ENOUGH_TO_WATCH = 1000
 MOST_TRIALS = 50  # steps to estimate the time from
 LONG_STEP = 10.0  # seconds: no second one is needed
 
@@ -324,8 +327,8 @@ def train(
             progress.advance(state.step, row)
             looked = time.monotonic()
             if ranks.first:
-                for part, rows in looked_at(run, state.step).items():
-                    log.write({"step": state.step, f"{part}_error": error_on(rows, state, source, run, dataset)})
+                for part, rows in looked_at(run, dataset, state.step).items():
+                    log.write({"step": state.step, **said_of(part, rows, state, source, run, dataset)})
             began += time.monotonic() - looked  # not of the training
             if ranks.first and saving:
                 save(state, run, ranks)
@@ -341,21 +344,37 @@ def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
     return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
 
 
-def looked_at(run: Run, step: int) -> dict[str, NDArray[np.int64]]:
-    """The parts to evaluate after this step. Nothing is chosen by the test images' errors; their median is reported."""
+def looked_at(run: Run, dataset: Dataset, step: int) -> dict[str, NDArray[np.int64]]:
+    """The parts to evaluate after this step. Nothing is chosen by the errors on test and unlabelled images."""
     settings, steps = run.config.run, run.config.optim.steps
-    parts = {}
+    parts: dict[str, tuple[int, ...]] = {}
     if step == steps or step % settings.evaluate_every == 0:
         parts["valid"] = run.split.valid
+        parts["unlabelled"] = watched(run.split, dataset)
     apart = max(1, steps // 10 // max(1, settings.test_evaluations))
     if step in range(steps, 0, -apart)[: settings.test_evaluations]:
         parts["test"] = run.split.test
     return {part: np.asarray(rows) for part, rows in parts.items() if rows}
 
 
-def error_on(rows: NDArray[np.int64], state: State, source: Source, run: Run, dataset: Dataset) -> float:
-    logits = head_logits(state.average.net, source.images, rows, source.mean, source.std)
-    return score(logits, dataset.labels[rows], run.config.run.ensemble).error
+def watched(split: Split, dataset: Dataset) -> tuple[int, ...]:
+    """Some unlabelled images whose labels are known to the evaluation, and to nobody else."""
+    rows = np.setdiff1d(split.unlabelled, split.labelled)
+    known = rows[dataset.labels.numpy()[rows] != UNLABELLED]
+    return tuple(evenly(known, ENOUGH_TO_WATCH).tolist())
+
+
+def said_of(
+    part: str, rows: NDArray[np.int64], state: State, source: Source, run: Run, dataset: Dataset
+) -> dict[str, float]:
+    """Errors of the averaged network; on unlabelled images also how its heads differ, and how good their votes are."""
+    logits, labels = head_logits(state.average.net, source.images, rows, source.mean, source.std), dataset.labels[rows]
+    said = {f"{part}_error": score(logits, labels, run.config.run.ensemble).error}
+    if part == "unlabelled" and len(logits) > 1:
+        heads = heads_of(logits, labels)
+        said |= {"heads_disagree": heads.mean_disagreement, "vote_selected": heads.vote_selected}
+        said |= {} if heads.vote_right is None else {"vote_right": heads.vote_right}
+    return said
 
 
 def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:

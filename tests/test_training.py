@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ import cotrain
 from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.data import draw_split, open_data
 from cotrain.ema import Average
+from cotrain.evaluate import head_logits
+from cotrain.heads import heads_of
 from cotrain.log import read_log
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import vote_of_others
 from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.run import Run
-from cotrain.train import begin, build_network, restore, save, train
+from cotrain.train import begin, build_network, restore, save, train, watched
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,7 +42,7 @@ def test_the_first_twenty_losses_are_the_ones_in_git(preset: str, tmp_path: Path
     run = run_of(config.changed({"optim.steps": 20, "run.log_every": 1}), open_data("digits"), tmp_path / "run")
     train(run, open_data("digits"), CPU, QUIET, "golden")
     names = ("supervised", "unsupervised", "agreement")
-    losses = [[row[name] for name in names] for row in read_log(run.log_path)]
+    losses = [[row[name] for name in names] for row in read_log(run.log_path) if "supervised" in row]
     path = GOLDEN / f"digits-{preset}.json"
     if not path.exists():
         path.write_text(json.dumps([[float(f"{value:.7g}") for value in row] for row in losses], indent=1) + "\n")
@@ -94,6 +97,23 @@ def test_valid_images_are_evaluated_now_and_then(toy: Dataset, tiny: Config, tmp
     rows = [row for row in read_log(fitted.folder / "log.jsonl") if "valid_error" in row]
     assert [row["step"] for row in rows] == [15, 30]
     assert fitted.result["test_error"] is None
+
+
+def test_heads_and_their_votes_are_watched_on_images_whose_labels_only_the_evaluation_knows(
+    toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    run = run_of(tiny.changed({"run.evaluate_every": 10}), toy, tmp_path / "run")
+    state = train(run, toy, CPU, QUIET, "")
+    seen = [row for row in read_log(run.log_path) if "unlabelled_error" in row]
+    assert [row["step"] for row in seen] == [10, 20, 30]
+    rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
+    mean, std = toy.pixel_statistics(np.asarray(run.split.unlabelled))
+    heads = heads_of(head_logits(state.average.net, toy.images, rows, mean, std), toy.labels[rows])
+    assert seen[-1]["heads_disagree"] == pytest.approx(heads.mean_disagreement)
+    assert seen[-1].get("vote_right") == pytest.approx(heads.vote_right)
+    unknown = replace(toy, labels=torch.where(torch.isin(torch.arange(120), torch.tensor(rows)), -1, toy.labels))
+    assert watched(run.split, unknown) == ()
+    assert list(watched(run.split, toy)) == rows.tolist()
 
 
 def test_learning_rate_follows_the_cosine() -> None:

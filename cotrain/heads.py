@@ -1,0 +1,65 @@
+"""How the heads differ, and what that is worth: logits (H, n, C) and labels (n,) of images that were not trained on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotrain.ops import error_percent, vote_of_others
+
+ALIKE = 0.5  # percent: heads that disagree on less than this say the same
+WRONG = 5.0  # percent: an error that is not near zero
+LONG = 0.5  # of the steps
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Everything in percent."""
+
+    errors: list[float]  # of each head
+    disagreement: list[list[float]]  # (H, H) of each pair
+    mean_disagreement: float  # over all pairs; 0 for a single head
+    by_agreement: dict[int, tuple[int, float]]  # heads that say the most frequent class -> images, error of that class
+    vote_selected: float  # of images and heads, how many the vote of the other heads gives a label
+    vote_right: float | None  # of those, how many are right; none: there are none
+
+
+def heads_of(logits: Tensor, labels: Tensor) -> Heads:
+    predicted = logits.argmax(dim=-1)  # (H, n)
+    heads, classes = len(logits), logits.shape[-1]
+    apart = 100 * (predicted[:, None] != predicted[None]).double().mean(dim=-1)
+    pairs = [apart[one, other].item() for one, other in combinations(range(heads), 2)]
+    votes = torch.nn.functional.one_hot(predicted, classes).sum(dim=0)  # (n, C)
+    count, winner = votes.max(dim=-1)
+    groups = {number: count == number for number in sorted(set(count.tolist()))}
+    labelled, others = vote_of_others(predicted, classes)
+    selected = others > heads / 2
+    return Heads(
+        errors=[error_percent(head, labels) for head in predicted],
+        disagreement=apart.tolist(),
+        mean_disagreement=sum(pairs) / len(pairs) if pairs else 0.0,
+        by_agreement={
+            number: (int(chosen.sum()), error_percent(winner[chosen], labels[chosen]))
+            for number, chosen in groups.items()
+        },
+        vote_selected=100 * selected.double().mean().item(),
+        vote_right=100 * (labelled == labels)[selected].double().mean().item() if selected.any() else None,
+    )
+
+
+def warnings_of(heads: Heads, error: float, log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What a user should know of how the heads learnt from each other."""
+    if len(heads.errors) > 1 and heads.mean_disagreement < ALIKE and error > WRONG:
+        yield (
+            f"the heads have become alike: they disagree on {heads.mean_disagreement:.2f} % of the images while "
+            f"{error:.1f} % are wrong, so they teach each other nothing new"
+        )
+    for name in ("agreement", "selected"):
+        shares = [row[name] for row in log if name in row]
+        none = sum(share < 0.001 for share in shares)
+        if shares and none > LONG * len(shares):
+            share = f"{100 * none / len(shares):.0f} % of the training"
+            yield f"in {share} no pseudo-label was selected, and the unlabelled images taught nothing; train longer"

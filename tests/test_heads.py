@@ -1,0 +1,57 @@
+"""Heads by brute force, and the warnings they deserve."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cotrain.heads import heads_of, warnings_of
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 5])
+def test_heads_are_counted_as_by_hand(heads: int) -> None:
+    rng = torch.Generator().manual_seed(heads)
+    logits = torch.randn(heads, 60, 4, generator=rng)
+    labels = torch.randint(4, (60,), generator=rng)
+    logits += 1.5 * F.one_hot(labels, 4)
+    said, truth = logits.argmax(-1).numpy(), labels.numpy()
+    found = heads_of(logits, labels)
+    assert found.errors == pytest.approx([100 * (head != truth).mean() for head in said])
+    for one in range(heads):
+        for other in range(heads):
+            assert found.disagreement[one][other] == pytest.approx(100 * (said[one] != said[other]).mean())
+    pairs = [100 * (said[a] != said[b]).mean() for a in range(heads) for b in range(a)]
+    assert found.mean_disagreement == pytest.approx(np.mean(pairs) if pairs else 0)
+    counts: dict[int, list[bool]] = {}
+    right, chosen = 0, 0
+    for image in range(60):
+        votes = np.bincount(said[:, image], minlength=4)
+        counts.setdefault(int(votes.max()), []).append(votes.argmax() != truth[image])
+        for head in range(heads):
+            others = np.bincount(np.delete(said[:, image], head), minlength=4)
+            if others.max() > heads / 2:
+                chosen += 1
+                right += others.argmax() == truth[image]
+    assert found.by_agreement == {
+        number: (len(wrong), pytest.approx(100 * np.mean(wrong))) for number, wrong in sorted(counts.items())
+    }
+    assert found.vote_selected == pytest.approx(100 * chosen / (60 * heads))
+    assert found.vote_right == (pytest.approx(100 * right / chosen) if chosen else None)
+
+
+def test_heads_that_are_alike_and_wrong_are_warned_of() -> None:
+    logits = torch.randn(1, 50, 3, generator=torch.Generator().manual_seed(0))
+    alike, single = heads_of(logits.repeat(3, 1, 1), torch.zeros(50).long()), heads_of(logits, torch.zeros(50).long())
+    (line,) = warnings_of(alike, 60.0, [])
+    assert "the heads have become alike: they disagree on 0.00 % of the images while 60.0 % are wrong" in line
+    assert not list(warnings_of(alike, 1.0, []))
+    assert not list(warnings_of(single, 60.0, []))
+
+
+def test_nothing_selected_for_long_is_warned_of() -> None:
+    heads = heads_of(torch.randn(3, 50, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(50).long())
+    seldom = [{"step": step, "selected": 0.0 if step < 60 else 0.5} for step in range(100)]
+    (line,) = warnings_of(heads, 60.0, seldom)
+    assert "in 60 % of the training no pseudo-label was selected" in line
+    assert not list(warnings_of(heads, 60.0, seldom[30:]))
+    assert not list(warnings_of(heads, 60.0, [{"step": 1, "supervised": 2.0}]))
