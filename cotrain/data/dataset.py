@@ -80,7 +80,7 @@ class Dataset:
 
 def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """All of them, or at most so many, evenly spaced."""
-    return rows[:: -(-len(rows) // most)]
+    return rows[:: max(1, -(-len(rows) // most))]
 
 
 def from_arrays(
