@@ -59,6 +59,7 @@ def fit_command(
     steps: int | None = None,
     precision: Precision | None = None,
     compile: Annotated[bool, Flag] = False,
+    track: Literal["none", "tensorboard"] | None = None,
     split: Path | None = None,
     options: Options | None = None,
 ) -> None:
@@ -82,6 +83,8 @@ def fit_command(
         run.precision: type of the convolutions.
     compile
         run.compile: compile the network first.
+    track
+        run.track: where the log goes too; tensorboard needs the extra of that name.
     split
         A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
     """
@@ -92,6 +95,7 @@ def fit_command(
         "run.baseline": False if no_baseline else None,
         "run.precision": precision,
         "run.compile": compile or None,
+        "run.track": track,
     }
     fitted = fit(
         data,

@@ -56,6 +56,9 @@ class RunSettings(Settings):
     batchnorm: Literal["auto", "local", "synchronised"] = Field(
         "auto", description="statistics over each process's images or all of them; auto: synchronised on GPUs"
     )
+    track: Literal["none", "tensorboard"] = Field(
+        "none", description="where the lines of log.jsonl go too; tensorboard: into a folder of the run"
+    )
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
         1000, ge=1, description="steps between evaluations on valid images, and on unlabelled ones with known labels"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotrain.checkpoint import write_whole
 from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.track import NoTracker, Tracker
 
 LOSSES = ("supervised", "unsupervised")
 
@@ -42,7 +43,8 @@ class Log:
     Without a path nothing is written.
     """
 
-    def __init__(self, path: Path | None, step: int) -> None:
+    def __init__(self, path: Path | None, step: int, tracker: Tracker | None = None) -> None:
+        self.tracker = tracker or NoTracker()
         if path is None:
             self.file: IO[str] = open(os.devnull, "w")  # noqa: SIM115
             return
@@ -54,12 +56,14 @@ class Log:
     def write(self, row: Mapping[str, float]) -> None:
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
+        self.tracker.write(row)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+        self.tracker.close()
 
 
 def read_log(path: Path) -> list[dict[str, float]]:

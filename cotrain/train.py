@@ -31,6 +31,7 @@ from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.progress import say
 from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
+from cotrain.track import check_tracker, tracker
 from cotrain.types import Batch, Learner, Losses, Method, Pool, UserError
 
 ENOUGH_TO_WATCH = 1000
@@ -131,6 +132,7 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         raise UserError(
             f"run.device={config.run.device} is one device for {ranks.size} processes; use cuda, cpu or auto"
         )
+    check_tracker(config.run.track)
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     if config.method.views.ctaugment != "none" and channels not in (1, 3):
@@ -303,7 +305,11 @@ def train(
     objective = objective_of(config, state, device, ranks)
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
-        Log(run.log_path if ranks.first else None, state.step) as log,
+        Log(
+            run.log_path if ranks.first else None,
+            state.step,
+            tracker(config.run.track if ranks.first else "none", run.folder, state.step),
+        ) as log,
         StepProgress(console, title, state.step, optim.steps, then) as progress,
         ranks.together(lambda: _lost(run, state, ranks)),
         stop_requests() as stop,
