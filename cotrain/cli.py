@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, describe; `data`, `compare` and `bench` have files of their own."""
+"""The command line: fit, evaluate, predict, describe; `data`, `compare`, `report`, `bench` have files of their own."""
 
 import io
 import re
@@ -17,6 +17,7 @@ from rich.text import Text
 from cotrain.cli_bench import bench_command
 from cotrain.cli_compare import compare_command
 from cotrain.cli_data import data_app
+from cotrain.cli_report import report_command
 from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
@@ -46,6 +47,7 @@ Share = Annotated[float | None, Parameter(validator=validators.Number(gte=0, lte
 app.command(data_app)
 app.command(bench_command, name="bench")
 app.command(compare_command, name="compare")
+app.command(report_command, name="report")
 
 
 @app.command(name="fit")

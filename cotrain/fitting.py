@@ -92,7 +92,15 @@ def fit(
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
         )
-        return Fitted(run.folder, trained(run, dataset, ranks, console))
+        result = trained(run, dataset, ranks, console)
+        ranks.from_first(lambda: _write_page(run, dataset))
+        return Fitted(run.folder, result)
+
+
+def _write_page(run: Run, dataset: Dataset) -> None:
+    from cotrain.report import write_report  # matplotlib takes a while
+
+    write_report(run, dataset)
 
 
 def trained(

@@ -1,0 +1,84 @@
+"""Finished runs that nobody trained: whatever outputs and log a test wants, with a network as it starts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain.checkpoint import write_tensors
+from cotrain.data import draw_split
+from cotrain.evaluate import Outputs, write_outputs
+from cotrain.run import Run
+from cotrain.train import build_network
+
+SETTINGS = {"optim.steps": 100, "data.test_share": 0.0}
+
+
+def some_data(classes: tuple[str, ...] = ("cat", "dog", "owl"), *, test: int = 60, seed: int = 0) -> Dataset:
+    """8x8 noise; there are ten training images of each class, and the last class has no test image."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(10 * len(classes)) % len(classes)
+    images = rng.integers(0, 255, (len(labels), 8, 8, 3)).astype(np.uint8)
+    tested = np.arange(test) % (len(classes) - 1)
+    pair = (rng.integers(0, 255, (test, 8, 8, 3)).astype(np.uint8), tested) if test else None
+    return from_arrays(images, labels, test=pair, classes=classes, name="noise")
+
+
+def some_logits(labels: torch.Tensor, classes: int, right: float, *, heads: int = 3, seed: int = 0) -> torch.Tensor:
+    """(H, n, C) of heads that know about this share of the labels, and differ a little."""
+    draw = torch.Generator().manual_seed(seed)
+    knows = torch.rand(len(labels), generator=draw) < right
+    believed = torch.where(knows, labels, (labels + 1) % classes)
+    noise = torch.randn(heads, len(labels), classes, generator=draw)
+    return noise + 3 * torch.nn.functional.one_hot(believed, classes)
+
+
+def made_up_run(
+    folder: Path,
+    dataset: Dataset,
+    *,
+    right: float = 0.9,
+    alone: float | None = 0.5,
+    logits: torch.Tensor | None = None,
+    result: dict[str, Any] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> Run:
+    """`right` is the share of labels that the run knows, `alone` that of its labelled-only network, if it has one."""
+    config = recipe_named("digits").changed({**SETTINGS, "data.labels": 4 * len(dataset.classes), **(changes or {})})
+    run = _written(folder, config, dataset, right, logits, seed=1)
+    rows = [
+        {"step": step, "seconds": step / 9, "lr": 0.1 - step / 2000, "agreement": 0.9, "supervised": 9 / step,
+         "unsupervised": 1.0}
+        for step in range(10, 101, 10)
+    ]  # fmt: skip
+    rows.append({"step": 100, "valid_error": 12.0})
+    run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = {"test_error": 10.0 if run.split.test else None, "agreement": 0.8, "labels": 12, "seconds": 11.1}
+    facts |= {"versions": {"cotrain": "0.1.0", "torch": "2.13.0"}, "parameters": 123456, "device": "cpu", "leaks": 0}
+    run.finish(facts | (result or {}))
+    if alone is not None:
+        _written(run.baseline_folder, config, dataset, alone, None, seed=2).finish({"test_error": 50.0})
+    return run
+
+
+def _written(
+    folder: Path, config: Config, dataset: Dataset, right: float, logits: torch.Tensor | None, seed: int
+) -> Run:
+    run = Run.create(folder, config, draw_split(dataset, config.data, 0), "cotrain fit noise")
+    height, width, channels = dataset.shape
+    classes = len(dataset.classes)
+    facts = {"config": config.model_dump(), "classes": list(dataset.classes), "size": [height, width]}
+    facts |= {"channels": channels, "mean": [0.5] * channels, "std": [0.3] * channels}
+    torch.manual_seed(0)
+    write_tensors(run.model_path, build_network(config, classes, channels).state_dict(), facts)
+    parts = {}
+    for part in ("test", "valid"):
+        if rows := getattr(run.split, part):
+            labels = dataset.labels[list(rows)]
+            said = some_logits(labels, classes, right, heads=config.method.heads, seed=seed)
+            parts[part] = Outputs(logits if logits is not None and part == "test" else said, labels, np.asarray(rows))
+    write_outputs(run.scores_path, parts)
+    return run
