@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -33,7 +34,7 @@ SERIES = ("first", "second", "third", "fourth")
 LINES = ("-", "--", ":", "-.")
 HEAT = (0.18, 0.45, 0.75)  # a picture inside a figure cannot follow the page; this blue is seen on white and on black
 POINTS = 400  # of a curve; the page stays small
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.family": "sans-serif",
@@ -132,8 +133,8 @@ def risk_coverage_curve(curves_by_name: Mapping[str, RiskCoverage], caption: str
     for number, (name, curve) in enumerate(curves_by_name.items()):
         places = np.unique(np.linspace(0, len(curve.risk) - 1, POINTS).round().astype(int))
         x, y = 100 * curve.coverage[places], 100 * curve.risk[places]
-        style = {"color": COLOURS[SERIES[number % 4]], "marker": "o" if len(x) == 1 else None}
-        axes.plot(x, y, LINES[number % 4], linewidth=1.6, markersize=4, label=name, **style)
+        colour, marker = COLOURS[SERIES[number % 4]], "o" if len(x) == 1 else None
+        axes.plot(x, y, LINES[number % 4], color=colour, linewidth=1.6, marker=marker, markersize=4, label=name)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
     axes.set_xlabel("images answered, surest first (%)")

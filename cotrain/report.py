@@ -8,11 +8,12 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cotrain import figures, pictures
 from cotrain.checkpoint import read_tensors, write_whole
@@ -238,19 +239,11 @@ def notes_on(shown: Sequence[Shown]) -> list[str]:
 
 
 def page(shown: Sequence[Shown]) -> str:
-    environment = Environment(
-        loader=PackageLoader("cotrain", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": _percent, "points": _points, "decimal": _decimal}
     parts = files("cotrain") / "page"
     script = (parts / "sort.js").read_text()
-    return environment.get_template("report.html.jinja").render(
+    return _template().render(
         runs=shown,
-        notes=notes_on(shown) if len(shown) > 1 else [],
+        notes=notes_on(shown),
         ours=OURS,
         style=(parts / "report.css").read_text(),
         script=script,
@@ -259,6 +252,19 @@ def page(shown: Sequence[Shown]) -> str:
         how_to_read_reliability=RELIABILITY,
         clock=clock,
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("cotrain", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": _percent, "points": _points, "decimal": _decimal}
+    return environment.get_template("report.html.jinja")
 
 
 def _percent(value: float | None, digits: int = 2) -> str:

@@ -25,10 +25,10 @@ from cotrain.types import UserError
 READABLE = 20  # classes; of more the confusion matrix is a picture without numbers
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 RELIABILITY = (
-    "Above: of the images in a bin of confidence, how many are right (dark line), and how far that is from their mean "
-    "confidence (orange). Lines on the dashed diagonal mean that a probability can be believed; below it the network is "
-    "too sure, above it not sure enough. Below: how many images there are in each bin, with the accuracy (solid) and the "
-    "mean confidence (dashed)."
+    "Above: of the images in a bin of confidence, how many are right (short lines), and how far that is from their "
+    "mean confidence (orange). Lines on the dashed diagonal mean that a probability can be believed; below it the "
+    "network is too sure, above it not sure enough. Below: how many images there are in each bin, with the accuracy "
+    "(solid) and the mean confidence (dashed)."
 )
 RISK = (
     "From left to right more images are answered, the surest first; the rest would go to a person. The lower the "
