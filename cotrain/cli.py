@@ -267,6 +267,8 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
         table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
     table.add_row("run folder", Text(str(folder)))
+    if (folder / "report.html").exists():
+        table.add_row("page", Text(str(folder / "report.html")))
     return table
 
 

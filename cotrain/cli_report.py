@@ -36,7 +36,7 @@ def report_command(*runs: Path, data: str | None = None, out: Path | None = None
     opened = [Run.open(folder) for folder in runs]
     path = out or (opened[0].folder / PAGE if len(opened) == 1 else Path(PAGE))
     check_free(path, opened)
-    subjects = [Subject(run, *_data_of(run, data, memory)) for run in opened]
+    subjects = [Subject(run, *data_of(run, data, memory)) for run in opened]
     if len(subjects) == 1:
         write_report(opened[0], subjects[0].dataset, without=subjects[0].without, out=path)
     else:
@@ -47,7 +47,7 @@ def report_command(*runs: Path, data: str | None = None, out: Path | None = None
     say(console, f"{len(opened)} {'run' if len(opened) == 1 else 'runs'} -> {path}")
 
 
-def _data_of(run: Run, data: str | None, memory: float | None) -> tuple[Dataset | None, str]:
+def data_of(run: Run, data: str | None, memory: float | None) -> tuple[Dataset | None, str]:
     """The data of a run; where they are not named, not finding them is no error but a reason to say."""
     if data is not None:
         dataset = open_data(data, run.config.data, memory=memory, console=console)

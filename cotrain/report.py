@@ -167,7 +167,12 @@ def learning_curves(run: Run) -> list[Figure]:
     shares = {name: one for name, one in rest.items() if all(0 <= value <= 1 for value in one[1])}
     others = {name: one for name, one in rest.items() if name not in shares}
     groups: list[tuple[Series, str, str, bool]] = [
-        (errors, "error (%)", "Errors of the averaged network, as far as they were looked at during training.", False),
+        (
+            errors,
+            "error (%)",
+            "Errors of the averaged network when they were looked at during training; lower is better.",
+            False,
+        ),
         (
             {name: logged[name] for name in LOSSES if name in logged},
             "loss",
@@ -186,7 +191,7 @@ def learning_curves(run: Run) -> list[Figure]:
         (
             {"learning rate": logged["lr"]} if "lr" in logged else {},
             "learning rate",
-            "The learning rate of each step.",
+            "The learning rate of each step: how far one step may change the network.",
             False,
         ),
     ]
@@ -268,7 +273,7 @@ def _template() -> Template:
 
 
 def _percent(value: float | None, digits: int = 2) -> str:
-    return "\N{EN DASH}" if value is None or math.isnan(value) else f"{value:.{digits}f} %"
+    return "\N{EN DASH}" if value is None or math.isnan(value) else f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def _points(value: float, digits: int = 2) -> str:

@@ -71,6 +71,9 @@ def test_nothing_in_a_run_is_a_pickle(fitted, folder: Path) -> None:
         ".json": lambda path: json.loads(path.read_text()),
         ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
         ".safetensors": load_file,
+        ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
+        ".html": lambda path: path.read_text(),
+        ".csv": lambda path: path.read_text(),
     }
     for path in files:
         if path.name == ".lock":
@@ -154,6 +157,8 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("evaluate absent", "absent is not a run"),
         ("predict absent image.png", "there is no run absent"),
         ("predict absent", "predict needs image files"),
+        ("report absent", "absent is not a run"),
+        ("report", "report needs a run folder"),
         ("describe nothing", "there is no recipe 'nothing'"),
     ],
 )

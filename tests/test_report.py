@@ -15,6 +15,8 @@ import torch
 import cotrain
 from cotrain import Config, Dataset, UserError, pictures
 from cotrain.cli import main
+from cotrain.cli_report import data_of
+from cotrain.data import open_data
 from cotrain.evaluate import read_outputs, write_outputs
 from cotrain.report import Subject, page, show, write_report
 from cotrain.run import Run
@@ -295,6 +297,25 @@ def test_damaged_scores_are_named(run: Run, data: Dataset, tmp_path: Path) -> No
         write_outputs(copy.scores_path, {"test": broken})
         with pytest.raises(UserError, match=r"scores\.npz is (not of this model|damaged)"):
             show(Subject(copy, data))
+
+
+def test_data_that_moved_or_changed_are_a_reason_not_an_error(tmp_path: Path) -> None:
+    noise, path = some_data(test=0), tmp_path / "noise.npz"
+    np.savez(path, train_images=noise.images.numpy(), train_labels=noise.labels.numpy())
+    run = made_up_run(tmp_path / "run", open_data(path), alone=None)
+    found, reason = data_of(run, None, None)
+    assert found is not None and reason == ""
+    path.rename(tmp_path / "moved.npz")
+    assert data_of(run, None, None) == (None, f"The data are not at {path} any more; --data says where they are.")
+    found, reason = data_of(run, str(tmp_path / "moved.npz"), None)
+    assert found is not None and reason == ""
+    np.savez(path, train_images=255 - noise.images.numpy(), train_labels=noise.labels.numpy())
+    found, reason = data_of(run, None, None)
+    assert found is None and "is not the data" in reason
+    path.write_bytes(b"not an archive")
+    assert data_of(run, None, None)[0] is None
+    with pytest.raises(UserError, match="is not the data"):
+        data_of(run, "digits", None)
 
 
 def refused(arguments: list[str], capsys) -> str:
