@@ -32,7 +32,7 @@ COLOURS = {
 }
 SERIES = ("first", "second", "third", "fourth")
 LINES = ("-", "--", ":", "-.")
-HEAT = (0.18, 0.45, 0.75)  # a picture inside a figure cannot follow the page; this blue is seen on white and on black
+HEAT = (0.24, 0.52, 0.86)  # a picture inside a figure cannot follow the page; this blue is seen on white and on black
 POINTS = 400  # of a curve; the page stays small
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -155,7 +155,7 @@ def heat_map(shares: NDArray[np.float64], caption: str) -> Figure:
     picture = np.empty((*shares.shape, 4))
     picture[..., :3] = HEAT
     picture[..., 3] = np.sqrt(np.nan_to_num(shares))  # rare mistakes are seen too
-    axes.imshow(picture, interpolation="nearest", resample=False)
+    axes.imshow(picture, interpolation="none")  # a pixel a cell, however many
     axes.set_xlabel("class that was said (number)")
     axes.set_ylabel("label (number)")
     for axis in (axes.xaxis, axes.yaxis):

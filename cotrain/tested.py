@@ -143,7 +143,7 @@ def _diagram(test: Outputs, name: str, temperature: float, rule: str) -> Figure:
     probabilities = with_temperature(test.logits, temperature, rule)
     confidence, right = confidence_and_right(probabilities, test.labels)
     found = reliability(confidence, right)
-    what = f"{name[0].upper()}{name[1:]}, T = {temperature:.2f}: ECE {found.gap:.2f} %."
+    what = f"{name[0].upper()}{name[1:]}, T = {temperature:.2f}: ECE {found.gap:.2f}\N{NO-BREAK SPACE}%."
     return figures.reliability_diagram(found, 100 * float(right.mean()), 100 * float(confidence.mean()), what)
 
 
