@@ -71,7 +71,8 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # name -> steps 
 def curves(series: Series, unit: str, caption: str, *, share: bool = False) -> Figure:
     """Lines over the steps of training. A `share` has an axis from 0 to 1."""
     canvas = Canvas(figsize=(4.2, 2.6))
-    axes = _axes(canvas, [0.15, 0.18, 0.81, 0.68])
+    columns = 3 if sum(map(len, series)) < 34 else 2
+    axes = _axes(canvas, [0.15, 0.18, 0.81, 0.75 - 0.075 * -(-len(series) // columns)])
     for number, (name, (steps, values)) in enumerate(series.items()):
         x, y = _thinned(steps), _thinned(values)
         marker = "o" if len(x) == 1 else None
@@ -84,7 +85,7 @@ def curves(series: Series, unit: str, caption: str, *, share: bool = False) -> F
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("step")
     axes.set_ylabel(unit)
-    _legend(axes, columns=4)
+    _legend(axes, columns)
     ends = "; ".join(f"{name} ends at {values[-1]:.3g}" for name, (_, values) in series.items())
     return _finished(canvas, f"Line chart of {unit} over {_last_step(series):,} steps. {ends}.", caption)
 

@@ -1,7 +1,4 @@
-"""What a model's outputs say about it: confusions, classes, heads. Of images whose labels are known.
-
-Heads H, images n, classes C. What cannot be known (no image of a class, say) is nan.
-"""
+"""What a model's outputs say about its C classes. What cannot be known (no image of a class, say) is nan."""
 
 from dataclasses import dataclass
 
@@ -52,32 +49,6 @@ def worst_confusions(confused: Counts, most: int = 10) -> list[Confusion]:
     return [
         Confusion(int(label), int(said), int(mistakes[label, said])) for label, said in pairs if mistakes[label, said]
     ]
-
-
-def disagreement(predicted: Tensor) -> Numbers:
-    """(H, n) classes -> (H, H) percent of the images of which two heads say different things."""
-    return 100 * (predicted[:, None] != predicted[None]).double().mean(dim=-1).numpy()
-
-
-@dataclass(frozen=True)
-class Vote:
-    """The most frequent class among the heads, by how many heads chose it."""
-
-    agreeing: int
-    images: int
-    error: float  # percent
-
-
-def votes(predicted: Tensor, labels: Tensor, classes: int) -> list[Vote]:
-    """From all heads agreeing downwards; ties go to the lowest class."""
-    count, winner = torch.nn.functional.one_hot(predicted, classes).sum(dim=0).max(dim=-1)
-    found = []
-    for agreeing in range(len(predicted), 0, -1):
-        chosen = count == agreeing
-        if images := int(chosen.sum()):
-            wrong = int((winner[chosen] != labels[chosen]).sum())
-            found.append(Vote(agreeing, images, 100 * wrong / images))
-    return found
 
 
 def _share(part: Counts, whole: Counts) -> Numbers:

@@ -30,6 +30,7 @@ from cotrain.tested import RELIABILITY, Tested, checked_outputs, tested
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
 
+VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent, in log.jsonl
 PAGE = "report.html"
 LABEL_NEXT = "label_next.csv"
 OURS = '<meta name="generator" content="cotrain report">'
@@ -161,9 +162,11 @@ def learning_curves(run: Run) -> list[Figure]:
     logged = _series(run.log_path)
     errors = {name.removesuffix("_error"): logged[name] for name in logged if name.endswith("_error")}
     alone = _series(run.baseline_folder / run.log_path.name)
-    for name in [name for name in alone if name.endswith("_error")]:
-        errors[f"{name.removesuffix('_error')}, labelled only"] = alone[name]
-    rest = {name: one for name, one in logged.items() if name not in (*LOSSES, "lr") and not name.endswith("_error")}
+    for part in [part for part in errors if f"{part}_error" in alone][:1]:
+        errors[f"{part}, labelled only"] = alone[f"{part}_error"]
+    votes = {name.replace("_", " "): logged[name] for name in VOTES if name in logged}
+    shown = {*LOSSES, "lr", *VOTES, *(name for name in logged if name.endswith("_error"))}
+    rest = {name: one for name, one in logged.items() if name not in shown}
     shares = {name: one for name, one in rest.items() if all(0 <= value <= 1 for value in one[1])}
     others = {name: one for name, one in rest.items() if name not in shares}
     groups: list[tuple[Series, str, str, bool]] = [
@@ -186,6 +189,13 @@ def learning_curves(run: Run) -> list[Figure]:
             "Shares that the method watches. agreement or selected: how many pseudo-labels were used. Near 0 for long, "
             "nothing is learned from the unlabelled images; at 1 from the start, every guess is believed.",
             True,
+        ),
+        (
+            votes,
+            "percent",
+            "On unlabelled images whose labels only the evaluation knows: how often two heads disagree, how many "
+            "pseudo-labels their votes give, and how many of those are right. Wrong votes teach wrong things.",
+            False,
         ),
         (others, "value", "What else the method watches, as its file says.", False),
         (

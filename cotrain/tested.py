@@ -18,6 +18,7 @@ from cotrain.calibrate import (
 )
 from cotrain.evaluate import Outputs, error_interval, read_outputs
 from cotrain.figures import Figure
+from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
 from cotrain.selective import risk_coverage
 from cotrain.types import UserError
@@ -65,9 +66,7 @@ class Tested:
     heat_map: Figure | None  # where there are too many classes for a table
     worst: list[findings.Confusion]
     by_class: findings.ByClass
-    head_errors: list[float]
-    disagreement: findings.Numbers
-    votes: list[findings.Vote]
+    heads: Heads
 
 
 def checked_outputs(path: Path, classes: Sequence[str]) -> dict[str, Outputs]:
@@ -87,7 +86,7 @@ def checked_outputs(path: Path, classes: Sequence[str]) -> dict[str, Outputs]:
 
 def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) -> Tested:
     test = parts["test"]
-    classes, predicted = test.logits.shape[-1], test.logits.argmax(dim=-1)
+    classes = test.logits.shape[-1]
     probabilities = ensemble_probabilities(test.logits, rule)
     said = probabilities.argmax(dim=-1)
     confidence, right = confidence_and_right(probabilities, test.labels)
@@ -118,9 +117,7 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) 
         heat_map=_heat_map(confused) if classes > READABLE else None,
         worst=findings.worst_confusions(confused),
         by_class=findings.by_class(confused),
-        head_errors=[error_percent(head, test.labels) for head in predicted],
-        disagreement=findings.disagreement(predicted),
-        votes=findings.votes(predicted, test.labels, classes),
+        heads=heads_of(test.logits, test.labels),
     )
 
 

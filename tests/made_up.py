@@ -54,13 +54,17 @@ def made_up_run(
          "unsupervised": 1.0}
         for step in range(10, 101, 10)
     ]  # fmt: skip
-    rows.append({"step": 100, "valid_error": 12.0})
+    rows.append(
+        {"step": 100, "unlabelled_error": 12.0, "heads_disagree": 4.0, "vote_selected": 90.0, "vote_right": 80.0}
+    )
     run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     facts = {"test_error": 10.0 if run.split.test else None, "agreement": 0.8, "labels": 12, "seconds": 11.1}
     facts |= {"versions": {"cotrain": "0.1.0", "torch": "2.13.0"}, "parameters": 123456, "device": "cpu", "leaks": 0}
     run.finish(facts | (result or {}))
     if alone is not None:
-        _written(run.baseline_folder, config, dataset, alone, None, seed=2).finish({"test_error": 50.0})
+        yardstick = _written(run.baseline_folder, config, dataset, alone, None, seed=2)
+        yardstick.log_path.write_text('{"step": 100, "unlabelled_error": 40.0}\n')
+        yardstick.finish({"test_error": 50.0})
     return run
 
 

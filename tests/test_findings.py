@@ -1,4 +1,4 @@
-"""Confusions, classes and heads, against scikit-learn and counting."""
+"""Confusions and classes, against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ from cotrain import findings
 def said() -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 300)
-    predicted = np.where(rng.random((3, 300)) < 0.7, labels, rng.integers(0, 4, (3, 300)))
+    predicted = np.where(rng.random(300) < 0.7, labels, rng.integers(0, 4, 300))
     return torch.from_numpy(predicted), torch.from_numpy(labels)
 
 
 def test_confusions_and_classes(said) -> None:
-    (first, *_), labels = said
+    first, labels = said
     confused = findings.confusion(first, labels, 5)
     np.testing.assert_array_equal(confused, confusion_matrix(labels, first, labels=range(5)))
     found = findings.by_class(confused)
@@ -34,21 +34,3 @@ def test_worst_confusions_leave_out_what_is_right_and_what_never_happens() -> No
         findings.Confusion(1, 0, 4), findings.Confusion(2, 1, 2), findings.Confusion(0, 1, 1)
     ]  # fmt: skip
     assert findings.worst_confusions(np.diag([3, 3])) == []
-
-
-def test_heads(said) -> None:
-    predicted, labels = said
-    apart = findings.disagreement(predicted)
-    for one in range(3):
-        for other in range(3):
-            assert apart[one, other] == pytest.approx(100 * (predicted[one] != predicted[other]).float().mean().item())
-    rows = list(zip(predicted.T.tolist(), labels.tolist(), strict=True))
-    for vote in findings.votes(predicted, labels, 4):
-        chosen = [
-            (max(range(4), key=lambda c, heads=heads: (heads.count(c), -c)), label)
-            for heads, label in rows
-            if max(map(heads.count, heads)) == vote.agreeing
-        ]
-        assert vote.images == len(chosen)
-        assert vote.error == pytest.approx(100 * sum(winner != label for winner, label in chosen) / len(chosen))
-    assert sum(vote.images for vote in findings.votes(predicted, labels, 4)) == 300

@@ -93,12 +93,14 @@ def test_sections_come_in_order_with_the_verdict_first(html: str, run: Run) -> N
     assert "60 test images" in found
 
 
-def test_a_verdict_in_the_result_is_taken(run: Run, data: Dataset, tmp_path: Path) -> None:
+def test_verdict_and_warnings_in_the_result_are_taken(run: Run, data: Dataset, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("log.jsonl"))
     copy = Run.open(tmp_path / "run")
     said = {"labelled_only": 3.0, "error": 4.0, "difference": 1.0, "low": 0.5, "high": 1.5, "word": "hurt"}
-    copy.finish({**copy.result, "verdict": said})
-    assert "The unlabelled images hurt" in words(Read(page([show(Subject(copy, None))])), "verdict")
+    copy.finish({**copy.result, "verdict": said, "warnings": ["the heads have become <b>alike"]})
+    read = Read(page([show(Subject(copy, None))]))
+    assert "The unlabelled images hurt" in words(read, "verdict")
+    assert "The heads have become <b>alike." in words(read, "heads")
     copy.finish({**copy.result, "verdict": {"word": "great"}})
     with pytest.raises(UserError, match=r"result\.json is damaged: its verdict"):
         show(Subject(copy, data))
@@ -143,6 +145,10 @@ def test_figures_have_no_colour_of_their_own(html: str) -> None:
 def test_what_the_sections_say(html: str, run: Run) -> None:
     read = Read(html)
     assert "supervised ends at 0.09" in "".join(one["aria-label"] for one in read.all("svg"))
+    assert "unlabelled ends at 12; unlabelled, labelled only ends at 40" in "".join(
+        one["aria-label"] for one in read.all("svg")
+    )
+    assert "vote right ends at 80" in "".join(one["aria-label"] for one in read.all("svg"))
     for name in ("as it is", "the paper's temperature", "head 3", "Brier"):
         assert name in words(read, "calibration")
     assert "None was fitted" in words(read, "calibration")
