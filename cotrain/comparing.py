@@ -32,6 +32,7 @@ from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
+ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
 PATIENCE = 1.0  # seconds of trial steps
 YARDSTICK = "supervised"  # whose step all steps are compared with
 
@@ -287,8 +288,10 @@ def paired(
     if len(known) < 2:
         return "".join(f"{difference:+.2f}, one seed" for difference in known)
     low, high = interval(known, confidence)
-    word = "better" if high < 0 else "worse" if low > 0 else "unclear"
-    return f"{statistics.mean(known):+.2f} ({low:+.2f} to {high:+.2f}): {word}"
+    shown = f"{statistics.mean(known):+.2f} ({low:+.2f} to {high:+.2f})"
+    if len(known) < ENOUGH_SEEDS:
+        return f"{shown}, {len(known)} seeds"
+    return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
 
 
 def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:
