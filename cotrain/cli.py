@@ -261,11 +261,16 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
     if result["test_interval"] is not None:
         low, high = result["test_interval"]
         table.add_row("95 % interval", f"{low:.1f} to {high:.1f} %, from {result['test_images']:,} test images")
+    if found := result.get("verdict"):
+        points = f"{found['difference']:+.1f} points ({found['low']:+.1f} to {found['high']:+.1f})"
+        table.add_row("unlabelled images", f"{found['word']}: {points}")
     if len(heads) != 1:
         table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
     if "seconds" in result:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
         table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
+    for warning in result.get("warnings", []):
+        table.add_row("note", warning)
     table.add_row("run folder", Text(str(folder)))
     if (folder / "report.html").exists():
         table.add_row("page", Text(str(folder / "report.html")))

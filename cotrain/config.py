@@ -47,6 +47,7 @@ class RunSettings(Settings):
         "probabilities", description="heads are added as probabilities, or as logits (released code)"
     )
     baseline: bool = Field(True, description="train a labelled-only network too, to compare with")
+    report: bool = Field(True, description="write report.html, the page of the run, at the end")
     device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if there is one")
     precision: Precision = Field(
         "auto", description="type of the convolutions; auto: bfloat16 on a GPU that has it, float32 elsewhere"

@@ -23,7 +23,7 @@ from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
-from cotrain.evaluate import Outputs, score, write_outputs
+from cotrain.evaluate import Outputs, read_outputs, score, write_outputs
 from cotrain.heads import heads_of, warnings_of
 from cotrain.interrupt import Interrupted
 from cotrain.log import read_log
@@ -36,6 +36,7 @@ from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
 from cotrain.train import State, check_batches, check_trainable, pace, pool_of, synchronised, train
 from cotrain.types import Method, UserError
+from cotrain.verdict import verdict
 
 ENOUGH_FOR_AGREEMENT = 10_000
 WORTH_ESTIMATING = 200  # steps
@@ -93,7 +94,8 @@ def fit(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
         )
         result = trained(run, dataset, ranks, console)
-        ranks.from_first(lambda: _write_page(run, dataset))
+        if run.config.run.report:
+            ranks.from_first(lambda: _write_page(run, dataset))
         return Fitted(run.folder, result)
 
 
@@ -127,11 +129,19 @@ def trained(
 
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
-            result = {**evaluate(run, dataset, keep=True), "labelled_only_error": labelled_only, **facts}
+            result = {**evaluate(run, dataset, keep=True), "labelled_only_error": labelled_only}
+            result |= {"verdict": _verdict(run), **facts}
             run.finish(result)
             return result
 
         return ranks.from_first(judge)
+
+
+def _verdict(run: Run) -> dict[str, Any] | None:
+    """Against the labelled-only network, if there is one and there are test images."""
+    alone = run.baseline_folder / run.scores_path.name
+    ours, theirs = (read_outputs(path).get("test") if path.exists() else None for path in (run.scores_path, alone))
+    return asdict(verdict(ours, theirs, run.config.run.ensemble)) if ours and theirs else None
 
 
 def _title(method: Method) -> str:

@@ -50,5 +50,6 @@ def tiny() -> Config:
             "run.log_every": 5,
             "run.checkpoint_every": 10,
             "run.baseline": False,
+            "run.report": False,
         }
     )

@@ -18,6 +18,7 @@ from cotrain.augment.views import pixels
 from cotrain.data import draw_split, fetch
 
 QUICK = ["--steps", "6", "--optim.labelled", "8", "--optim.unlabelled", "16", "--method.heads", "3", "--no-baseline"]
+QUICK += ["--run.report", "false"]
 
 
 def cotrain(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:

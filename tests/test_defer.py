@@ -22,7 +22,13 @@ from cotrain.run import Run
 def folder(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with valid images, and photos to predict: eight of them, and a torn one."""
     folder = tmp_path_factory.mktemp("defer")
-    batches = {"optim.steps": 20, "optim.labelled": 8, "optim.unlabelled": 16, "run.baseline": False}
+    batches = {
+        "optim.steps": 20,
+        "optim.labelled": 8,
+        "optim.unlabelled": 16,
+        "run.baseline": False,
+        "run.report": False,
+    }
     settings = {"data.labels": 40, "data.valid_share": 0.3, **batches}
     cotrain.fit(toy, out=folder / "run", config=cotrain.recipe_named("digits"), settings=settings)
     (folder / "photos").mkdir()

@@ -372,7 +372,7 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
 
 def test_fit_writes_the_page_and_report_writes_it_again(tmp_path: Path, toy: Dataset, tiny: Config) -> None:
     short = {"optim.steps": 2, "run.log_every": 1}
-    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=short)
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings={**short, "run.report": True})
     read = Read((fitted.folder / "report.html").read_text())
     assert f"{fitted.result['test_error']:.2f} %" in words(read, "verdict")
     assert len(read.all("img")) > 20 and (fitted.folder / "label_next.csv").exists()

@@ -18,6 +18,7 @@ from cotrain.log import read_log
 STEPS = 60
 ARGUMENTS = (
     f"digits --steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    "--run.report false "
     "--run.log_every 7 --run.checkpoint_every 10"
 ).split()
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

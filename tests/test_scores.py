@@ -1,5 +1,6 @@
 """What a run keeps of its last look at test and valid images, and what is computed from it."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ from cotrain import Config, Dataset, UserError
 from cotrain.calibrate import calibration, with_temperature
 from cotrain.evaluate import read_outputs
 from cotrain.run import Run
+from cotrain.verdict import verdict
 
 
 @pytest.fixture(scope="module")
 def run(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    batches = {"optim.steps": 20, "optim.labelled": 8, "optim.unlabelled": 16}
+    batches = {"optim.steps": 20, "optim.labelled": 8, "optim.unlabelled": 16, "run.report": False}
     out = tmp_path_factory.mktemp("scored") / "run"
     config = cotrain.recipe_named("digits")
     cotrain.fit(toy, out=out, config=config, settings={"data.labels": 40, "data.valid_share": 0.3, **batches})
@@ -67,6 +69,13 @@ def test_the_yardstick_keeps_its_scores_for_the_same_images(run: Run) -> None:
     ours, theirs = read_outputs(run.scores_path)["test"], read_outputs(run.baseline_folder / "scores.npz")["test"]
     assert np.array_equal(ours.rows, theirs.rows) and torch.equal(ours.labels, theirs.labels)
     assert not torch.equal(ours.logits, theirs.logits)
+
+
+def test_the_verdict_is_in_the_result(run: Run) -> None:
+    ours, theirs = read_outputs(run.scores_path)["test"], read_outputs(run.baseline_folder / "scores.npz")["test"]
+    assert run.result["verdict"] == asdict(verdict(ours, theirs, "probabilities"))
+    assert run.result["verdict"]["labelled_only"] == pytest.approx(run.result["labelled_only_error"])
+    assert run.result["verdict"]["error"] == pytest.approx(run.result["test_error"])
 
 
 def test_damaged_scores_are_named(tmp_path: Path) -> None:

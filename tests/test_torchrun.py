@@ -19,6 +19,7 @@ from cotrain.log import read_log
 STEPS = 60
 ARGUMENTS = (
     f"fit digits --optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    "--run.report false "
     "--run.log_every 7 --run.checkpoint_every 10 --no-baseline"
 ).split()
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "cotrain"]
