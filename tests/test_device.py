@@ -44,9 +44,12 @@ def test_the_loss_is_float32_in_any_precision() -> None:
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
+TORCHS_OWN = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+
+
 @pytest.mark.parametrize(
     ("setting", "tolerance"),
-    [("run.channels_last", 1e-4), pytest.param("run.compile", 1e-3, marks=pytest.mark.slow)],
+    [("run.channels_last", 1e-4), pytest.param("run.compile", 1e-3, marks=[pytest.mark.slow, TORCHS_OWN])],
 )
 def test_memory_layout_and_compilation_do_not_change_what_is_learnt(
     setting: str, tolerance: float, toy: Dataset, tiny: Config, tmp_path: Path
