@@ -35,7 +35,8 @@ from cotrain.track import check_tracker, tracker
 from cotrain.types import Batch, Learner, Losses, Method, Pool, UserError
 
 ENOUGH_TO_WATCH = 1000
-MOST_TRIALS = 50  # steps to estimate the time from
+TRIED_AT = (0.35, 0.5, 0.65)  # of the steps
+MOST_TRIALS = 50  # steps there to estimate the time from
 LONG_STEP = 10.0  # seconds: no second one is needed
 
 
@@ -257,29 +258,34 @@ def pace(
     ranks: Ranks = ALONE,
     patience: float = 0.0,
 ) -> Pace:
-    """Of trial steps from the middle of the training, for some seconds, two at least; nothing is kept of them.
+    """Of trial steps at some places of the training, as methods have phases; nothing is kept of them.
 
-    It is the median without the first one; of a first step that takes long there is no second.
+    There are two or more at each place, for a share of so many seconds, and the first does not count; of a first step
+    that takes long there is no second.
     """
     keep_freed_memory()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
-    objective, pool, method = objective_of(config, state, device, ranks), pool_of(dataset, split), config.method
-    state.step = config.optim.steps // 2
-    began = time.monotonic()
-    if type(method).refresh is not Method.refresh:
-        refresh(config, state, pool, source, ranks)
-    refreshed = last = time.monotonic()
-    seconds: list[float] = []
-    for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
-        _, losses = take_step(config, state, objective, batch, source.generator(state.step))
-        losses.supervised.item()  # waits for a GPU
-        now = time.monotonic()
-        seconds.append(now - last)
-        last = now
-        enough = len(seconds) > 1 and now - refreshed > patience
-        if ranks.any(enough or seconds[0] > LONG_STEP):
-            break
-    return Pace(statistics.median(seconds[1:] or seconds), refreshed - began)
+    objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
+    renews = type(config.method).refresh is not Method.refresh
+    steps, rounds = [], []
+    for place in TRIED_AT if renews else (0.5,):
+        state.step = int(place * config.optim.steps)
+        began = last = time.monotonic()
+        if renews:
+            refresh(config, state, pool, source, ranks)
+            last = time.monotonic()
+        rounds.append(last - began)
+        seconds: list[float] = []
+        for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
+            _, losses = take_step(config, state, objective, batch, source.generator(state.step))
+            losses.supervised.item()  # waits for a GPU
+            seconds.append(time.monotonic() - last)
+            last += seconds[-1]
+            enough = len(seconds) > 1 and sum(seconds) > patience / len(TRIED_AT)
+            if ranks.any(enough or seconds[0] > LONG_STEP):
+                break
+        steps.append(statistics.median(seconds[1:] or seconds))
+    return Pace(statistics.mean(steps), statistics.mean(rounds))
 
 
 def train(
