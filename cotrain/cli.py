@@ -177,13 +177,14 @@ def predict_command(
         raise UserError("predict needs image files or folders after the run folder")
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; choose another --out")
+    model = load(run)
     if target_error is not None:
-        promised = promised_threshold(run, target_error)
+        promised = promised_threshold(run, model, target_error)
         defer_below = promised.probability
         shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
         bound = f"so the error is at most {100 * promised.bound:.2g} % (95 % confidence)"
         print(f"below {promised.probability:.4f} images are passed on: {shown}, {bound}", file=sys.stderr)
-    model, paths = load(run), find_images(images)
+    paths = find_images(images)
     aside = Console(stderr=True)
     rows = list(
         track(
@@ -252,9 +253,8 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
         baseline = result["labelled_only_error"]
         table.add_row("labelled images only", "not trained" if baseline is None else percent(baseline))
     heads = result["head_errors"] or []
-    for number, error in enumerate(heads, start=1):
-        if len(heads) > 1:
-            table.add_row(f"head {number}", percent(error))
+    for number, error in enumerate(heads if len(heads) > 1 else [], start=1):
+        table.add_row(f"head {number}", percent(error))
     together = "labelled and unlabelled images" if len(heads) == 1 else "all heads together"
     table.add_row(together, percent(result["test_error"]), style="bold")
     table.add_section()

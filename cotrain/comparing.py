@@ -23,11 +23,12 @@ from cotrain.data import Dataset, Split, draw_split, open_data
 from cotrain.device import pick_device
 from cotrain.fitting import configured, trained
 from cotrain.methods import METHODS, method_class
+from cotrain.pace import Pace, pace
 from cotrain.progress import clock, counted, say
 from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
 from cotrain.table import Table
-from cotrain.train import Pace, check_batches, check_trainable, pace, pool_of
+from cotrain.train import check_batches, check_trainable, pool_of
 from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
@@ -223,7 +224,7 @@ class Comparison:
 
     def result(self, contender: Contender, seed: int) -> dict[str, Any] | None:
         folder = self.run_folder(contender, seed)
-        return Run.open(folder).result if (folder / "config.json").exists() else None
+        return Run.open(folder).result if (folder / "result.json").exists() else None
 
     @property
     def caption(self) -> str:

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
-from cotrain.calibrate import expected_calibration_error
+from cotrain.calibrate import PAPER_TEMPERATURE, expected_calibration_error, fit_temperature
 from cotrain.checkpoint import write_whole
 from cotrain.data.dataset import Images
 from cotrain.data.source import near
@@ -79,6 +79,12 @@ def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
         head_errors=[error_percent(head, labels) for head in predicted],
         ece=expected_calibration_error(probabilities, labels),
     )
+
+
+def temperatures(valid: Outputs | None, ensemble: str) -> dict[str, float]:
+    """Those that calibration is shown with; one is fitted if there are valid images."""
+    fitted = {} if valid is None else {"fitted": fit_temperature(valid.logits, valid.labels, ensemble)}
+    return {"as it is": 1.0, "paper": PAPER_TEMPERATURE, **fitted}
 
 
 def error_interval(wrong: int, images: int) -> tuple[float, float]:

@@ -18,23 +18,24 @@ import PIL
 import torch
 from rich.console import Console
 
-from cotrain.calibrate import PAPER_TEMPERATURE, calibration, fit_temperature, with_temperature
+from cotrain.calibrate import calibration, with_temperature
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
-from cotrain.evaluate import Outputs, read_outputs, score, write_outputs
+from cotrain.evaluate import Outputs, read_outputs, score, temperatures, write_outputs
 from cotrain.heads import heads_of, warnings_of
 from cotrain.interrupt import Interrupted
 from cotrain.log import read_log
 from cotrain.methods.supervised import Supervised
 from cotrain.ops import all_agree
+from cotrain.pace import pace
 from cotrain.predict import Model, load
 from cotrain.progress import clock, say
 from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_batches, check_trainable, pace, pool_of, synchronised, train
+from cotrain.train import State, check_batches, check_trainable, pool_of, synchronised, train
 from cotrain.types import Method, UserError
 from cotrain.verdict import verdict
 
@@ -365,15 +366,12 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
 
 def calibrations(test: Outputs, valid: Outputs | None, rule: str) -> dict[str, Any]:
     """Of the ensemble as it is, with the paper's temperature, and with one fitted on valid images; and of each head."""
-    temperatures = {"as it is": 1.0, "paper": PAPER_TEMPERATURE}
-    if valid is not None:
-        temperatures["fitted"] = fit_temperature(valid.logits, valid.labels, rule)
     ensemble = {
         name: {
             "temperature": temperature,
             **asdict(calibration(with_temperature(test.logits, temperature, rule), test.labels)),
         }
-        for name, temperature in temperatures.items()
+        for name, temperature in temperatures(valid, rule).items()
     }
     heads = [asdict(calibration(head.double().softmax(dim=-1), test.labels)) for head in test.logits]
     return {"ensemble": ensemble, "heads": heads}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotrain.checkpoint import write_whole
 from cotrain.progress import PLAIN_SECONDS, clock, say
-from cotrain.track import NoTracker, Tracker
+from cotrain.track import TensorBoard
 
 LOSSES = ("supervised", "unsupervised")
 
@@ -43,8 +43,8 @@ class Log:
     Without a path nothing is written.
     """
 
-    def __init__(self, path: Path | None, step: int, tracker: Tracker | None = None) -> None:
-        self.tracker = tracker or NoTracker()
+    def __init__(self, path: Path | None, step: int, tracker: TensorBoard | None = None) -> None:
+        self.tracker = tracker
         if path is None:
             self.file: IO[str] = open(os.devnull, "w")  # noqa: SIM115
             return
@@ -56,14 +56,16 @@ class Log:
     def write(self, row: Mapping[str, float]) -> None:
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
-        self.tracker.write(row)
+        if self.tracker is not None:
+            self.tracker.write(row)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-        self.tracker.close()
+        if self.tracker is not None:
+            self.tracker.close()
 
 
 def read_log(path: Path) -> list[dict[str, float]]:

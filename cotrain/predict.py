@@ -158,10 +158,9 @@ def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list
     return sorted(marked, key=sureness)
 
 
-def promised_threshold(run: str | Path, target: float) -> Threshold:
+def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     """The lowest probability from which on the error is at most `target`, as the run's valid images tell."""
-    opened, model = Run.open(Path(run)), load(run)
-    valid = read_outputs(opened.scores_path).get("valid")
+    valid = read_outputs(Run.open(run).scores_path).get("valid")
     if valid is None:
         raise UserError(
             f"--target-error needs held-out labels, and {run} has no valid images: train with data.valid_share=0.2, "

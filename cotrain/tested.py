@@ -1,6 +1,6 @@
 """What the page says of a run's test images, from scores.npz."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,15 +8,13 @@ import numpy as np
 
 from cotrain import figures, findings
 from cotrain.calibrate import (
-    PAPER_TEMPERATURE,
     Calibration,
     calibration,
     confidence_and_right,
-    fit_temperature,
     reliability,
     with_temperature,
 )
-from cotrain.evaluate import Outputs, error_interval, read_outputs
+from cotrain.evaluate import Outputs, error_interval, read_outputs, temperatures
 from cotrain.figures import Figure
 from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
@@ -24,6 +22,11 @@ from cotrain.selective import risk_coverage
 from cotrain.types import UserError
 
 READABLE = 20  # classes; of more the confusion matrix is a picture without numbers
+WORDS = {
+    "as it is": "as it is",
+    "paper": "the paper's temperature",
+    "fitted": "temperature fitted on valid images",
+}
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 RELIABILITY = (
     "Above: of the images in a bin of confidence, how many are right (short lines), and how far that is from their "
@@ -96,7 +99,7 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) 
     if labelled_only is not None:
         alone = ensemble_probabilities(labelled_only.logits, rule)
         both["labelled only"] = risk_coverage(*confidence_and_right(alone, labelled_only.labels))
-    temperatures = dict(_temperatures(parts, rule))
+    named = {WORDS[name]: each for name, each in temperatures(parts.get("valid"), rule).items()}
     at_whole = {share: max(1, round(share * len(right))) for share in COVERAGES}
     return Tested(
         images=len(right),
@@ -105,11 +108,11 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) 
         calibrated=[
             *(
                 Calibrated(name, each, calibration(with_temperature(test.logits, each, rule), test.labels))
-                for name, each in temperatures.items()
+                for name, each in named.items()
             ),
             *_of_heads(test),
         ],
-        diagrams=[_diagram(test, name, each, rule) for name, each in temperatures.items()],
+        diagrams=[_diagram(test, name, each, rule) for name, each in named.items()],
         risk=figures.risk_coverage_curve(both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
         aurc=100 * curve.area,
         answered=[(100 * share, 100 * float(curve.risk[answered - 1])) for share, answered in at_whole.items()],
@@ -119,13 +122,6 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) 
         by_class=findings.by_class(confused),
         heads=heads_of(test.logits, test.labels),
     )
-
-
-def _temperatures(parts: dict[str, Outputs], rule: str) -> Iterator[tuple[str, float]]:
-    yield "as it is", 1.0
-    yield "the paper's temperature", PAPER_TEMPERATURE
-    if valid := parts.get("valid"):
-        yield "temperature fitted on valid images", fit_temperature(valid.logits, valid.labels, rule)
 
 
 def _of_heads(test: Outputs) -> list[Calibrated]:

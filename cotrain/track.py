@@ -2,23 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cotrain.types import UserError
-
-
-class Tracker(Protocol):
-    def write(self, row: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NoTracker:
-    def write(self, row: Mapping[str, float]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class TensorBoard:
@@ -42,8 +28,8 @@ def check_tracker(kind: str) -> None:
         _summary_writer()
 
 
-def tracker(kind: str, folder: Path, step: int) -> Tracker:
-    return TensorBoard(folder, step) if kind == "tensorboard" else NoTracker()
+def tracker(kind: str, folder: Path, step: int) -> TensorBoard | None:
+    return TensorBoard(folder, step) if kind == "tensorboard" else None
 
 
 def _summary_writer() -> Any:

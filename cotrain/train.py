@@ -1,16 +1,14 @@
 """The training loop, all of it: sample -> views -> loss -> backward -> step -> average -> log."""
 
 import math
-import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -19,11 +17,9 @@ from cotrain.augment import draw_weak
 from cotrain.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
-from cotrain.data.dataset import UNLABELLED, evenly
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.ema import Average
-from cotrain.evaluate import head_logits, score
-from cotrain.heads import heads_of
+from cotrain.evaluate import head_logits
 from cotrain.interrupt import Interrupted, stop_requests
 from cotrain.log import Log, StepProgress, Window
 from cotrain.model import MultiHead, backbone
@@ -32,12 +28,8 @@ from cotrain.progress import say
 from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
 from cotrain.track import check_tracker, tracker
-from cotrain.types import Batch, Learner, Losses, Method, Pool, UserError
-
-ENOUGH_TO_WATCH = 1000
-TRIED_AT = (0.35, 0.5, 0.65)  # of the steps
-MOST_TRIALS = 50  # steps there to estimate the time from
-LONG_STEP = 10.0  # seconds: no second one is needed
+from cotrain.types import Batch, Learner, Losses, Pool, UserError
+from cotrain.watch import looked_at, said_of
 
 
 @dataclass
@@ -69,16 +61,17 @@ class Objective(nn.Module):
     def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
         net, teacher, memory = self.as_seen
         learner = Learner(net, teacher, step, self.steps, generator, memory)
-        with seeded(generator.initial_seed(), self.ranks), self.autocast:
+        randomness = seeded(generator, self.ranks) if self.method.dropout else nullcontext()
+        with randomness, self.autocast:
             losses = self.method.loss(learner, batch)
         return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
 
 
 @contextmanager
-def seeded(seed: int, ranks: Ranks) -> Iterator[None]:
+def seeded(generator: torch.Generator, ranks: Ranks) -> Iterator[None]:
     """Dropout draws from torch's own generators: the same at the same step, and another on each rank."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed + ranks.rank)
+    with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
+        torch.manual_seed(generator.initial_seed() + ranks.rank)
         yield
 
 
@@ -228,64 +221,12 @@ def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ran
         return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
 
     def looked() -> dict[str, Tensor]:
-        with seeded(generator.initial_seed(), ranks):
+        with seeded(generator, ranks):
             config.method.refresh(learner, pool, look)
         return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
     for name, tensor in ranks.from_first(looked).items():
         state.memory[name].copy_(tensor)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long a step takes, and what the method does once a pass or a round."""
-
-    step: float  # seconds
-    refresh: float
-
-    def seconds(self, config: Config, pool: Pool) -> float:
-        """Of a whole run."""
-        steps = config.optim.steps
-        rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
-        return steps * self.step + rounds * self.refresh
-
-
-def pace(
-    config: Config,
-    dataset: Dataset,
-    split: Split,
-    device: torch.device,
-    ranks: Ranks = ALONE,
-    patience: float = 0.0,
-) -> Pace:
-    """Of trial steps at some places of the training, as methods have phases; nothing is kept of them.
-
-    There are two or more at each place, for a share of so many seconds, and the first does not count; of a first step
-    that takes long there is no second.
-    """
-    keep_freed_memory()
-    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
-    objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
-    renews = type(config.method).refresh is not Method.refresh
-    steps, rounds = [], []
-    for place in TRIED_AT if renews else (0.5,):
-        state.step = int(place * config.optim.steps)
-        began = last = time.monotonic()
-        if renews:
-            refresh(config, state, pool, source, ranks)
-            last = time.monotonic()
-        rounds.append(last - began)
-        seconds: list[float] = []
-        for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
-            _, losses = take_step(config, state, objective, batch, source.generator(state.step))
-            losses.supervised.item()  # waits for a GPU
-            seconds.append(time.monotonic() - last)
-            last += seconds[-1]
-            enough = len(seconds) > 1 and sum(seconds) > patience / len(TRIED_AT)
-            if ranks.any(enough or seconds[0] > LONG_STEP):
-                break
-        steps.append(statistics.median(seconds[1:] or seconds))
-    return Pace(statistics.mean(steps), statistics.mean(rounds))
 
 
 def train(
@@ -340,7 +281,7 @@ def train(
             looked = time.monotonic()
             if ranks.first:
                 for part, rows in looked_at(run, dataset, state.step).items():
-                    log.write({"step": state.step, **said_of(part, rows, state, source, run, dataset)})
+                    log.write({"step": state.step, **said_of(part, rows, state.average.net, source, run, dataset)})
             began += time.monotonic() - looked  # not of the training
             if ranks.first and saving:
                 save(state, run, ranks)
@@ -354,39 +295,6 @@ def train(
 def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
     """Whether batch-norm takes its statistics from the whole batch, or from each rank's part of it."""
     return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
-
-
-def looked_at(run: Run, dataset: Dataset, step: int) -> dict[str, NDArray[np.int64]]:
-    """The parts to evaluate after this step. Nothing is chosen by the errors on test and unlabelled images."""
-    settings, steps = run.config.run, run.config.optim.steps
-    parts: dict[str, tuple[int, ...]] = {}
-    if step == steps or step % settings.evaluate_every == 0:
-        parts["valid"] = run.split.valid
-        parts["unlabelled"] = watched(run.split, dataset)
-    apart = max(1, steps // 10 // max(1, settings.test_evaluations))
-    if step in range(steps, 0, -apart)[: settings.test_evaluations]:
-        parts["test"] = run.split.test
-    return {part: np.asarray(rows) for part, rows in parts.items() if rows}
-
-
-def watched(split: Split, dataset: Dataset) -> tuple[int, ...]:
-    """Some unlabelled images whose labels are known to the evaluation, and to nobody else."""
-    rows = np.setdiff1d(split.unlabelled, split.labelled)
-    known = rows[dataset.labels.numpy()[rows] != UNLABELLED]
-    return tuple(evenly(known, ENOUGH_TO_WATCH).tolist())
-
-
-def said_of(
-    part: str, rows: NDArray[np.int64], state: State, source: Source, run: Run, dataset: Dataset
-) -> dict[str, float]:
-    """Errors of the averaged network; on unlabelled images also how its heads differ, and how good their votes are."""
-    logits, labels = head_logits(state.average.net, source.images, rows, source.mean, source.std), dataset.labels[rows]
-    said = {f"{part}_error": score(logits, labels, run.config.run.ensemble).error}
-    if part == "unlabelled" and len(logits) > 1:
-        heads = heads_of(logits, labels)
-        said |= {"heads_disagree": heads.mean_disagreement, "vote_selected": heads.vote_selected}
-        said |= {} if heads.vote_right is None else {"vote_right": heads.vote_right}
-    return said
 
 
 def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:

@@ -21,8 +21,8 @@ from cotrain.cli import main
 from cotrain.comparing import Comparison, Contender, Length, contenders, interval, paired, spread
 from cotrain.log import read_log
 from cotrain.methods import METHODS
+from cotrain.pace import Pace
 from cotrain.run import Run
-from cotrain.train import Pace
 
 QUICK = [
     "--labels",

@@ -23,8 +23,9 @@ from cotrain.model import MultiHead, wrn
 from cotrain.ops import vote_of_others
 from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.run import Run
-from cotrain.train import begin, build_network, restore, save, train, watched
+from cotrain.train import begin, build_network, restore, save, train
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
+from cotrain.watch import watched
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU = torch.device("cpu")
