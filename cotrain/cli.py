@@ -23,8 +23,9 @@ from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
 from cotrain.data.split import read_split
 from cotrain.device import Precision
-from cotrain.fitting import evaluate, fit, versions
+from cotrain.fitting import fit, versions
 from cotrain.interrupt import Interrupted
+from cotrain.judging import evaluate
 from cotrain.options import Changes, Flag, Options, parse_changes
 from cotrain.predict import as_csv, deferred, load, promised_threshold, write_csv
 from cotrain.progress import clock
@@ -137,7 +138,7 @@ def evaluate_command(
         settings = settings.model_copy(update={"labels_file": str(labels)})
     source = data or opened.split.source
     if source is None:
-        raise UserError(f"{run} was made from arrays; say where they are with --data, or use cotrain.fitting.evaluate")
+        raise UserError(f"{run} was made from arrays; say where they are with --data, or use cotrain.judging.evaluate")
     if data is None and not is_openable(source):
         raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
     dataset = open_data(source, settings, memory=memory, console=console)

@@ -6,10 +6,9 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numba
@@ -18,17 +17,12 @@ import PIL
 import torch
 from rich.console import Console
 
-from cotrain.calibrate import calibration, with_temperature
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
-from cotrain.data.dataset import evenly
 from cotrain.device import pick_device, pick_precision
-from cotrain.evaluate import Outputs, read_outputs, score, temperatures, write_outputs
-from cotrain.heads import heads_of, warnings_of
 from cotrain.interrupt import Interrupted
-from cotrain.log import read_log
+from cotrain.judging import evaluate, verdict_of
 from cotrain.methods.supervised import Supervised
-from cotrain.ops import all_agree
 from cotrain.pace import pace
 from cotrain.predict import Model, load
 from cotrain.progress import clock, say
@@ -37,9 +31,7 @@ from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
 from cotrain.train import State, check_batches, check_trainable, pool_of, synchronised, train
 from cotrain.types import Method, UserError
-from cotrain.verdict import verdict
 
-ENOUGH_FOR_AGREEMENT = 10_000
 WORTH_ESTIMATING = 200  # steps
 
 
@@ -131,18 +123,11 @@ def trained(
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
             result = {**evaluate(run, dataset, keep=True), "labelled_only_error": labelled_only}
-            result |= {"verdict": _verdict(run), **facts}
+            result |= {"verdict": verdict_of(run), **facts}
             run.finish(result)
             return result
 
         return ranks.from_first(judge)
-
-
-def _verdict(run: Run) -> dict[str, Any] | None:
-    """Against the labelled-only network, if there is one and there are test images."""
-    alone = run.baseline_folder / run.scores_path.name
-    ours, theirs = (read_outputs(path).get("test") if path.exists() else None for path in (run.scores_path, alone))
-    return asdict(verdict(ours, theirs, run.config.run.ensemble)) if ours and theirs else None
 
 
 def _title(method: Method) -> str:
@@ -328,53 +313,6 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Rank
         train(yardstick, dataset, device, console, "labelled only", ranks)
         result = ranks.from_first(judge)
     return result["test_error"]
-
-
-def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any]:
-    """Errors and calibration of a run's model on its test images, and how often its heads agree on unlabelled ones.
-
-    With `keep`, what it said of them is left in the run's folder.
-    """
-    run.check_data(dataset)
-    model = load(run.folder, device=run.config.run.device)
-    unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
-    agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
-    parts = {
-        part: Outputs(model.logits(dataset.images, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
-        for part, rows in (("test", run.split.test), ("valid", run.split.valid))
-        if rows
-    }
-    if keep:
-        write_outputs(run.scores_path, parts)
-    test, rule = parts.get("test"), run.config.run.ensemble
-    scores = score(test.logits, test.labels, rule) if test else None
-    heads, log = test and heads_of(test.logits, test.labels), read_log(run.log_path)
-    last_errors = [row["test_error"] for row in log if "test_error" in row]
-    return {
-        "test_error": scores and scores.error,
-        "test_interval": scores and list(scores.interval),
-        "median_test_error": median(last_errors) if last_errors else None,
-        "ece": scores and scores.ece,
-        "head_errors": scores and scores.head_errors,
-        "calibration": test and calibrations(test, parts.get("valid"), rule),
-        "heads": heads and asdict(heads),
-        "warnings": list(warnings_of(heads, scores.error, log)) if heads and scores else [],
-        "agreement": agreement,
-        "test_images": len(run.split.test),
-    }
-
-
-def calibrations(test: Outputs, valid: Outputs | None, rule: str) -> dict[str, Any]:
-    """Of the ensemble as it is, with the paper's temperature, and with one fitted on valid images; and of each head."""
-    ensemble = {
-        name: {
-            "temperature": temperature,
-            **asdict(calibration(with_temperature(test.logits, temperature, rule), test.labels)),
-        }
-        for name, temperature in temperatures(valid, rule).items()
-    }
-    heads = [asdict(calibration(head.double().softmax(dim=-1), test.labels)) for head in test.logits]
-    return {"ensemble": ensemble, "heads": heads}
 
 
 def versions() -> dict[str, str]:
