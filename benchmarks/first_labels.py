@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotrain import open_data, recipe_named
 from cotrain.config import Config
-from cotrain.data import draw_split
+from cotrain.data import Source, draw_split
 from cotrain.evaluate import head_logits
 from cotrain.ops import batch_statistics, evaluating
 from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step
@@ -28,15 +28,11 @@ def first_labelling(config: Config) -> tuple[float, float]:
     """Percent of unlabelled images that are labelled right: by running statistics, by the batch's."""
     dataset = open_data("digits")
     split = draw_split(dataset, config.data, config.run.seed)
-    state, source, pool = (
-        begin(config, dataset, split, CPU),
-        source_of(config, dataset, split, CPU),
-        pool_of(dataset, split),
-    )
-    objective, method, steps = objective_of(config, state, CPU), config.method, config.optim.steps
-    while state.step == 0 or not method.refreshes(pool, state.step, steps, config.unlabelled):
-        if state.step == 0 and method.refreshes(pool, 0, steps, config.unlabelled):
-            refresh(config, state, pool, source)
+    state, source = begin(config, dataset, split, CPU), source_of(config, dataset, split, CPU)
+    objective, pool = objective_of(config, state, CPU), pool_of(dataset, split)
+    if config.method.refreshes(pool, 0, config.optim.steps, config.unlabelled):  # not a labelling yet
+        refresh(config, state, pool, source)
+    while state.step == 0 or not config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
         batch = source.batch(state.step, state.memory)
         take_step(config, state, objective, batch, source.generator(state.step))
 
@@ -47,7 +43,7 @@ def first_labelling(config: Config) -> tuple[float, float]:
     return right(False), right(True)
 
 
-def labels_of(config: Config, state: State, pool: Pool, source: object, by_batch: bool) -> Tensor:
+def labels_of(config: Config, state: State, pool: Pool, source: Source, by_batch: bool) -> Tensor:
     """What LaplaceNet's graph, or else the heads, say of the unlabelled images."""
     with evaluating(state.net), batch_statistics(state.net) if by_batch else nullcontext():
         if config.method.name == "laplacenet":
