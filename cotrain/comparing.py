@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from scipy.stats import t as student_t
 
 from cotrain.checkpoint import read_json, write_json
 from cotrain.config import Config, differences
@@ -27,15 +26,16 @@ from cotrain.pace import Pace, pace
 from cotrain.progress import clock, counted, say
 from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
+from cotrain.seeds import in_words, paired, spread
 from cotrain.table import Table
 from cotrain.train import check_batches, check_trainable, pool_of
 from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
-ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
 PATIENCE = 1.0  # seconds of trial steps
 YARDSTICK = "supervised"  # whose step all steps are compared with
+AGAIN = 1_000  # from the seed of a training to that of another one on the same split
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Contender:
 
     name: str
     method: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
+    again: int = 0  # how many trainings on the same split are before this one
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
@@ -91,13 +92,14 @@ class Comparison:
     seeds: Sequence[int]
     equal: Equal
     minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
+    command: str
 
     @classmethod
     def of(
         cls,
         dataset: Dataset,
         folder: Path,
-        methods: str,
+        contenders: Sequence[Contender],
         *,
         seeds: int,
         equal: Equal = "steps",
@@ -105,19 +107,17 @@ class Comparison:
         config: Config | None = None,
         preset: str = "paper",
         settings: Mapping[str, Any] | None = None,
+        command: str = "cotrain compare",
     ) -> "Comparison":
         """With everything checked that can be, before anything is written."""
         if seeds < 1:
             raise UserError(f"--seeds {seeds}: there must be one at least")
         if minutes is not None and (equal == "steps" or minutes <= 0):
             raise UserError("--minutes is for --equal time, and more than 0")
-        changes = {"run.test_evaluations": LAST_EVALUATIONS, **(settings or {}), "run.baseline": False}
-        for key in changes:
-            if key.partition(".")[0] == "method":
-                raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:strong_views=routed")
+        changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first = base.run.seed
-        made = cls(folder, dataset, base, contenders(methods), range(first, first + seeds), equal, minutes)
+        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, command)
         for contender in made.contenders:
             check_trainable(contender.config(base), dataset)
             check_batches(contender.config(base), made.split(first))
@@ -214,10 +214,10 @@ class Comparison:
 
     def _run(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
         folder = self.run_folder(contender, seed)
-        changes = {"run.seed": seed, "optim.steps": plan[contender.name].steps}
+        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
         config, split = contender.config(self.base).changed(changes), self.split(seed)
         if not (folder / "config.json").exists():
-            return Run.create(folder, config, split, "cotrain compare")
+            return Run.create(folder, config, split, self.command)
         run = Run.open(folder)
         run.check_same(config, split)
         return run
@@ -229,15 +229,13 @@ class Comparison:
     @property
     def caption(self) -> str:
         """What the table is of."""
-        base, seeds = self.base, self.seeds
-        split = self.split(seeds[0])
+        base, split = self.base, self.split(self.seeds[0])
         images = (
             f"{len(split.labelled):,} labels, {len(split.unlabelled):,} unlabelled, {len(split.test):,} test images"
         )
-        over = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
         return (
             f"{self.dataset.name}: {images}; {base.model.backbone}; equal {self.equal}; mean ± standard deviation over "
-            f"{over}; differences with Student's 95 % interval over common seeds"
+            f"{in_words(self.seeds)}; differences with Student's 95 % interval over common seeds"
         )
 
     def table(self, plan: Mapping[str, Length]) -> Table:
@@ -253,7 +251,8 @@ class Comparison:
             "n": [str(len(each)) for each in results.values()],
             last: [spread(values(each, "median_test_error")) for each in results.values()],
             f"against {first}": [
-                "" if name == first else paired(results[first], each) for name, each in results.items()
+                "" if name == first else paired(by_seed(results[first], "test_error"), by_seed(each, "test_error"))
+                for name, each in results.items()
             ],
             "parameters": [f"{each[min(each)]['parameters']:,}" if each else "" for each in results.values()],
             f"step / {YARDSTICK}": [f"{plan[name].cost:.1f}" for name in results],
@@ -266,40 +265,13 @@ class Comparison:
         return Table(columns)
 
 
-def values(results: Mapping[int, Mapping[str, Any]], name: str) -> list[float]:
+def by_seed(results: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, float]:
     """Of the seeds that have one, in their order."""
-    return [result[name] for _, result in sorted(results.items()) if result[name] is not None]
+    return {seed: result[name] for seed, result in sorted(results.items()) if result[name] is not None}
 
 
-def spread(errors: Sequence[float]) -> str:
-    """Mean and standard deviation over the seeds."""
-    if not errors:
-        return ""
-    if len(errors) == 1:
-        return f"{errors[0]:.2f}"
-    return f"{statistics.mean(errors):.2f} ± {statistics.stdev(errors):.2f}"
-
-
-def paired(
-    first: Mapping[int, Mapping[str, Any]], other: Mapping[int, Mapping[str, Any]], confidence: float = 0.95
-) -> str:
-    """The mean difference of the test errors over common seeds, with Student's interval, and what it says."""
-    pairs = [(first[seed]["test_error"], other[seed]["test_error"]) for seed in sorted(first.keys() & other.keys())]
-    known = [theirs - ours for ours, theirs in pairs if ours is not None and theirs is not None]
-    if len(known) < 2:
-        return "".join(f"{difference:+.2f}, one seed" for difference in known)
-    low, high = interval(known, confidence)
-    shown = f"{statistics.mean(known):+.2f} ({low:+.2f} to {high:+.2f})"
-    if len(known) < ENOUGH_SEEDS:
-        return f"{shown}, {len(known)} seeds"
-    return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
-
-
-def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Student's, for the mean."""
-    mean, n = statistics.mean(differences), len(differences)
-    reach = student_t.ppf((1 + confidence) / 2, n - 1) * statistics.stdev(differences) / n**0.5
-    return mean - reach, mean + reach
+def values(results: Mapping[int, Mapping[str, Any]], name: str) -> list[float]:
+    return [*by_seed(results, name).values()]
 
 
 def compare(
@@ -325,16 +297,19 @@ def compare(
     if not isinstance(data, Dataset):
         of_data = {key: value for key, value in (settings or {}).items() if key.startswith("data.")}
         data = open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
+    for key in settings or {}:
+        if key.partition(".")[0] == "method":
+            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:strong_views=routed")
     comparison = Comparison.of(
         data,
         Path(out) if out is not None else Path("runs") / f"compare-{data.name}",
-        methods,
+        contenders(methods),
         seeds=seeds,
         equal=equal,
         minutes=minutes,
         config=config,
         preset=preset,
-        settings=settings,
+        settings={"run.test_evaluations": LAST_EVALUATIONS, **(settings or {})},
     )
     plan, failed = comparison.train(console)
     table = comparison.table(plan)

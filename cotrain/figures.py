@@ -1,14 +1,15 @@
-"""Figures of the page as inline SVG. Their colours are the page's own (CSS variables), so they follow light and dark.
+"""Figures: inside the page as SVG, where their colours are the page's own and follow light and dark; elsewhere as PNG.
 
 No name from the data is drawn here: such names are text of the page, which escapes them.
 """
 
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, wraps
 from html import escape
-from typing import Any
+from typing import IO, Any, Concatenate, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
@@ -20,63 +21,103 @@ from numpy.typing import NDArray
 from cotrain.calibrate import Reliability
 from cotrain.selective import RiskCoverage
 
+
+@dataclass(frozen=True)
+class Palette:
+    ink: str
+    faint: str
+    grid: str
+    first: str
+    second: str
+    third: str
+    fourth: str
+
+    @property
+    def series(self) -> tuple[str, str, str, str]:
+        return self.first, self.second, self.third, self.fourth
+
+
 # What is drawn in one of these colours gets the page's variable of that name.
-COLOURS = {
-    "ink": "#010101",
-    "faint": "#020202",
-    "grid": "#030303",
-    "first": "#040404",
-    "second": "#050505",
-    "third": "#060606",
-    "fourth": "#070707",
-}
-SERIES = ("first", "second", "third", "fourth")
+ON_PAGE = Palette("#010101", "#020202", "#030303", "#040404", "#050505", "#060606", "#070707")
+PRINTED = Palette("#1b1f24", "#5f6874", "#dfe3e8", "#1f6fb2", "#c4620a", "#2b8a57", "#8a4fb0")  # the page's by day
 LINES = ("-", "--", ":", "-.")
 HEAT = (0.24, 0.52, 0.86)  # a picture inside a figure cannot follow the page; this blue is seen on white and on black
 POINTS = 400  # of a curve; the page stays small
+DPI = 150
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.family": "sans-serif",
     "font.size": 9,
-    "text.color": COLOURS["ink"],
-    "axes.labelcolor": COLOURS["ink"],
-    "axes.edgecolor": COLOURS["faint"],
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "xtick.color": COLOURS["faint"],
-    "ytick.color": COLOURS["faint"],
-    "xtick.labelcolor": COLOURS["ink"],
-    "ytick.labelcolor": COLOURS["ink"],
-    "grid.color": COLOURS["grid"],
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "legend.handlelength": 2.2,
 }
+INKED = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+FAINT = ("axes.edgecolor", "xtick.color", "ytick.color")
+P = ParamSpec("P")
+
+
+def style(palette: Palette) -> dict[Any, Any]:
+    inked, faint = dict.fromkeys(INKED, palette.ink), dict.fromkeys(FAINT, palette.faint)
+    return {**STYLE, **inked, **faint, "grid.color": palette.grid}
 
 
 @dataclass(frozen=True)
 class Figure:
-    svg: str
+    canvas: Canvas
+    palette: Palette
+    alt: str
     caption: str  # how to read it
+
+    @cached_property
+    def svg(self) -> str:
+        """For inside a page."""
+        content = io.StringIO()
+        self._save(content, "svg", transparent=True)
+        return _for_page(content.getvalue(), self.alt)
+
+    @cached_property
+    def png(self) -> bytes:
+        """For elsewhere, on white."""
+        content = io.BytesIO()
+        self._save(content, "png", dpi=DPI, facecolor="white")
+        return content.getvalue()
+
+    def _save(self, content: IO[Any], kind: str, **how: Any) -> None:
+        with mpl.rc_context(style(self.palette)):  # what is drawn late has the same colours
+            self.canvas.savefig(content, format=kind, **how)
+
+
+def drawing(draw: Callable[Concatenate[Palette, P], Figure]) -> Callable[Concatenate[Palette, P], Figure]:
+    """Everything it draws has our style and the palette's colours."""
+
+    @wraps(draw)
+    def drawn(palette: Palette, *args: P.args, **settings: P.kwargs) -> Figure:
+        with mpl.rc_context(style(palette)):
+            return draw(palette, *args, **settings)
+
+    return drawn
 
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # name -> steps and values
 
 
-@mpl.rc_context(STYLE)
-def curves(series: Series, unit: str, caption: str, *, share: bool = False) -> Figure:
+@drawing
+def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: bool = False) -> Figure:
     """Lines over the steps of training. A `share` has an axis from 0 to 1."""
     canvas = Canvas(figsize=(4.2, 2.6))
     columns = 3 if sum(map(len, series)) < 34 else 2
-    axes = _axes(canvas, [0.15, 0.18, 0.81, 0.75 - 0.075 * -(-len(series) // columns)])
+    axes = axes_at(canvas, [0.15, 0.18, 0.81, 0.75 - 0.075 * -(-len(series) // columns)])
     for number, (name, (steps, values)) in enumerate(series.items()):
         x, y = _thinned(steps), _thinned(values)
         marker = "o" if len(x) == 1 else None
-        colour, line = COLOURS[SERIES[number % 4]], LINES[number // 4 % 4]
+        colour, line = palette.series[number % 4], LINES[number // 4 % 4]
         axes.plot(x, y, line, color=colour, linewidth=1.5, marker=marker, markersize=4, label=name)
     drawn = np.concatenate([np.asarray(values, np.float64) for _, values in series.values()])
     top = 1.0 if share else float(drawn.max())
@@ -85,71 +126,79 @@ def curves(series: Series, unit: str, caption: str, *, share: bool = False) -> F
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("step")
     axes.set_ylabel(unit)
-    _legend(axes, columns)
+    legend_above(axes, columns)
     ends = "; ".join(f"{name} ends at {values[-1]:.3g}" for name, (_, values) in series.items())
-    return _finished(canvas, f"Line chart of {unit} over {_last_step(series):,} steps. {ends}.", caption)
+    return Figure(canvas, palette, f"Line chart of {unit} over {_last_step(series):,} steps. {ends}.", caption)
 
 
-@mpl.rc_context(STYLE)
-def reliability_diagram(found: Reliability, accuracy: float, confidence: float, caption: str) -> Figure:
+@drawing
+def reliability_diagram(
+    palette: Palette, found: Reliability, accuracy: float, confidence: float, caption: str
+) -> Figure:
     """The paper's figure: accuracy by confidence above the histogram of confidence; accuracy and confidence percent."""
+    canvas = Canvas(figsize=(3.4, 4.2))
+    above, below = axes_at(canvas, [0.16, 0.42, 0.8, 0.51]), axes_at(canvas, [0.16, 0.11, 0.8, 0.25])
+    draw_reliability(palette, above, below, found, accuracy, confidence)
+    above.set_ylabel("accuracy")
+    below.set_ylabel("share of images")
+    legend_above(above)
+    alt = (
+        f"Reliability diagram over a histogram of confidence, {int(found.images.sum()):,} images. "
+        f"Accuracy {accuracy:.1f} %, mean confidence {confidence:.1f} %, expected calibration error {found.gap:.1f} %."
+    )
+    return Figure(canvas, palette, alt, caption)
+
+
+def draw_reliability(
+    palette: Palette, above: Axes, below: Axes, found: Reliability, accuracy: float, confidence: float
+) -> None:
     middles, width = (found.edges[:-1] + found.edges[1:]) / 2, np.diff(found.edges) * 0.94
     some = found.images > 0
-    canvas = Canvas(figsize=(3.4, 4.2))
-    above, below = _axes(canvas, [0.16, 0.42, 0.8, 0.51]), _axes(canvas, [0.16, 0.11, 0.8, 0.25])
     right, expected, places = found.accuracy[some], found.confidence[some], middles[some]
     lower, between = np.minimum(right, expected), abs(right - expected)
-    above.bar(places, lower, width[some], color=COLOURS["first"], alpha=0.75)
-    above.bar(places, between, width[some], bottom=lower, color=COLOURS["second"], alpha=0.45, label="gap")
+    above.bar(places, lower, width[some], color=palette.first, alpha=0.75)
+    above.bar(places, between, width[some], bottom=lower, color=palette.second, alpha=0.45, label="gap")
     above.hlines(
-        right, places - width[some] / 2, places + width[some] / 2, COLOURS["ink"], linewidth=1.8, label="accuracy"
+        right, places - width[some] / 2, places + width[some] / 2, palette.ink, linewidth=1.8, label="accuracy"
     )
-    above.plot([0, 1], [0, 1], "--", color=COLOURS["faint"], linewidth=1)
-    above.set_ylabel("accuracy")
+    above.plot([0, 1], [0, 1], "--", color=palette.faint, linewidth=1)
     above.set_ylim(0, 1.0)
-    _legend(above)
     share = found.images / max(found.images.sum(), 1)
-    below.bar(middles, share, width, color=COLOURS["faint"], alpha=0.55)
-    below.axvline(accuracy / 100, color=COLOURS["first"], linewidth=1.6)
-    below.axvline(confidence / 100, color=COLOURS["second"], linewidth=1.6, linestyle="--")
+    below.bar(middles, share, width, color=palette.faint, alpha=0.55)
+    below.axvline(accuracy / 100, color=palette.first, linewidth=1.6)
+    below.axvline(confidence / 100, color=palette.second, linewidth=1.6, linestyle="--")
     below.set_ylim(0, max(0.05, 1.08 * float(share.max())))
-    below.set_ylabel("share of images")
     below.set_xlabel("confidence")
     below.yaxis.set_major_locator(MaxNLocator(3))
     for axes in (above, below):
         axes.set_xlim(0, 1)
         axes.set_xticks(np.linspace(0, 1, 6))
     above.set_xticklabels([])
-    alt = (
-        f"Reliability diagram over a histogram of confidence, {int(found.images.sum()):,} images. "
-        f"Accuracy {accuracy:.1f} %, mean confidence {confidence:.1f} %, expected calibration error {found.gap:.1f} %."
-    )
-    return _finished(canvas, alt, caption)
 
 
-@mpl.rc_context(STYLE)
-def risk_coverage_curve(curves_by_name: Mapping[str, RiskCoverage], caption: str) -> Figure:
+@drawing
+def risk_coverage_curve(palette: Palette, curves_by_name: Mapping[str, RiskCoverage], caption: str) -> Figure:
     canvas = Canvas(figsize=(4.2, 2.8))
-    axes = _axes(canvas, [0.15, 0.17, 0.81, 0.7])
+    axes = axes_at(canvas, [0.15, 0.17, 0.81, 0.7])
     for number, (name, curve) in enumerate(curves_by_name.items()):
         places = np.unique(np.linspace(0, len(curve.risk) - 1, POINTS).round().astype(int))
         x, y = 100 * curve.coverage[places], 100 * curve.risk[places]
-        colour, marker = COLOURS[SERIES[number % 4]], "o" if len(x) == 1 else None
+        colour, marker = palette.series[number % 4], "o" if len(x) == 1 else None
         axes.plot(x, y, LINES[number % 4], color=colour, linewidth=1.6, marker=marker, markersize=4, label=name)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
     axes.set_xlabel("images answered, surest first (%)")
     axes.set_ylabel("error among them (%)")
-    _legend(axes)
+    legend_above(axes)
     areas = "; ".join(
         f"{name}: {100 * curve.risk[-1]:.2f} % when all are answered, area {100 * curve.area:.2f} %"
         for name, curve in curves_by_name.items()
     )
-    return _finished(canvas, f"Line chart of the error among the images that are answered. {areas}.", caption)
+    return Figure(canvas, palette, f"Line chart of the error among the images that are answered. {areas}.", caption)
 
 
-@mpl.rc_context(STYLE)
-def heat_map(shares: NDArray[np.float64], caption: str) -> Figure:
+@drawing
+def heat_map(palette: Palette, shares: NDArray[np.float64], caption: str) -> Figure:
     """(C, C) shares between 0 and 1; nan is left empty."""
     canvas = Canvas(figsize=(4.6, 4.4))
     axes = canvas.add_axes((0.12, 0.11, 0.86, 0.86))
@@ -165,22 +214,16 @@ def heat_map(shares: NDArray[np.float64], caption: str) -> Figure:
         spine.set_visible(True)
     known = shares.diagonal()[~np.isnan(shares.diagonal())]
     alt = f"Confusion matrix of {len(shares)} classes. On average {known.mean():.0%} of a class is on the diagonal."
-    return _finished(canvas, alt, caption)
+    return Figure(canvas, palette, alt, caption)
 
 
-def _finished(canvas: Canvas, alt: str, caption: str) -> Figure:
-    content = io.StringIO()
-    canvas.savefig(content, format="svg", transparent=True)
-    return Figure(_for_page(content.getvalue(), alt), caption)
-
-
-def _axes(canvas: Canvas, place: list[float]) -> Axes:
+def axes_at(canvas: Canvas, place: list[float]) -> Axes:
     axes = canvas.add_axes((place[0], place[1], place[2], place[3]))
     axes.grid(True)
     return axes
 
 
-def _legend(axes: Axes, columns: int = 2) -> None:
+def legend_above(axes: Axes, columns: int = 2) -> None:
     """Above the axes, where no line can be."""
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, columnspacing=1.2, borderaxespad=0.1)
 
@@ -197,7 +240,7 @@ def _for_page(text: str, alt: str) -> str:
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    for name, colour in COLOURS.items():
+    for name, colour in asdict(ON_PAGE).items():
         text = text.replace(colour, f"var(--{name})")
     return re.sub(r"\n\s*", "\n", text)
 

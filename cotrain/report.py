@@ -20,7 +20,7 @@ from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import settings_of
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs
-from cotrain.figures import Figure, Series
+from cotrain.figures import ON_PAGE, Figure, Series
 from cotrain.log import LOSSES, read_log
 from cotrain.pictures import Doubt, Picture, ViewsOfImage
 from cotrain.predict import load
@@ -205,7 +205,7 @@ def learning_curves(run: Run) -> list[Figure]:
             False,
         ),
     ]
-    return [figures.curves(some, unit, caption, share=share) for some, unit, caption, share in groups if some]
+    return [figures.curves(ON_PAGE, some, unit, caption, share=share) for some, unit, caption, share in groups if some]
 
 
 def _series(path: Path) -> dict[str, tuple[list[float], list[float]]]:

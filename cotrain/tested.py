@@ -15,7 +15,7 @@ from cotrain.calibrate import (
     with_temperature,
 )
 from cotrain.evaluate import Outputs, error_interval, read_outputs, temperatures
-from cotrain.figures import Figure
+from cotrain.figures import ON_PAGE, Figure, Palette
 from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
 from cotrain.selective import risk_coverage
@@ -87,7 +87,7 @@ def checked_outputs(path: Path, classes: Sequence[str]) -> dict[str, Outputs]:
     return parts
 
 
-def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) -> Tested:
+def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str, palette: Palette = ON_PAGE) -> Tested:
     test = parts["test"]
     classes = test.logits.shape[-1]
     probabilities = ensemble_probabilities(test.logits, rule)
@@ -112,12 +112,12 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str) 
             ),
             *_of_heads(test),
         ],
-        diagrams=[_diagram(test, name, each, rule) for name, each in named.items()],
-        risk=figures.risk_coverage_curve(both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
+        diagrams=[_diagram(palette, test, name, each, rule) for name, each in named.items()],
+        risk=figures.risk_coverage_curve(palette, both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
         aurc=100 * curve.area,
         answered=[(100 * share, 100 * float(curve.risk[answered - 1])) for share, answered in at_whole.items()],
         confused=confused,
-        heat_map=_heat_map(confused) if classes > READABLE else None,
+        heat_map=_heat_map(palette, confused) if classes > READABLE else None,
         worst=findings.worst_confusions(confused),
         by_class=findings.by_class(confused),
         heads=heads_of(test.logits, test.labels),
@@ -132,15 +132,15 @@ def _of_heads(test: Outputs) -> list[Calibrated]:
     ]
 
 
-def _diagram(test: Outputs, name: str, temperature: float, rule: str) -> Figure:
+def _diagram(palette: Palette, test: Outputs, name: str, temperature: float, rule: str) -> Figure:
     probabilities = with_temperature(test.logits, temperature, rule)
     confidence, right = confidence_and_right(probabilities, test.labels)
     found = reliability(confidence, right)
     what = f"{name[0].upper()}{name[1:]}, T = {temperature:.2f}: ECE {found.gap:.2f}\N{NO-BREAK SPACE}%."
-    return figures.reliability_diagram(found, 100 * float(right.mean()), 100 * float(confidence.mean()), what)
+    return figures.reliability_diagram(palette, found, 100 * float(right.mean()), 100 * float(confidence.mean()), what)
 
 
-def _heat_map(confused: findings.Counts) -> Figure:
+def _heat_map(palette: Palette, confused: findings.Counts) -> Figure:
     images = confused.sum(axis=1, keepdims=True)
     shares = np.divide(confused, images, where=images > 0, out=np.full(confused.shape, np.nan))
-    return figures.heat_map(shares, HEAT_MAP)
+    return figures.heat_map(palette, shares, HEAT_MAP)

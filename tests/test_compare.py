@@ -18,11 +18,12 @@ from scipy.stats import ttest_rel
 import cotrain
 from cotrain import Config, Dataset, open_data
 from cotrain.cli import main
-from cotrain.comparing import Comparison, Contender, Length, contenders, interval, paired, spread
+from cotrain.comparing import Comparison, Contender, Length, contenders
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.pace import Pace
 from cotrain.run import Run
+from cotrain.seeds import interval, paired, spread
 
 QUICK = [
     "--labels",
@@ -152,15 +153,15 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:
-    ours = {0: {"test_error": 5.0}, 1: {"test_error": 6.0}, 2: {"test_error": 4.0}, 7: {"test_error": 9.0}}
-    theirs = {0: {"test_error": 7.0}, 1: {"test_error": 8.5}, 2: {"test_error": 5.5}, 8: {"test_error": 0.0}}
+    ours = {0: 5.0, 1: 6.0, 2: 4.0, 7: 9.0}
+    theirs = {0: 7.0, 1: 8.5, 2: 5.5, 8: 0.0}
     reference = ttest_rel([7.0, 8.5, 5.5], [5.0, 6.0, 4.0]).confidence_interval(0.95)
     assert interval([2.0, 2.5, 1.5], 0.95) == pytest.approx((reference.low, reference.high))
     assert paired(ours, theirs) == f"+2.00 ({reference.low:+.2f} to {reference.high:+.2f}): worse"
     assert paired(theirs, ours).endswith(": better")
-    assert paired(ours, {0: {"test_error": 5.5}}) == "+0.50, one seed"
-    assert paired(ours, {0: {"test_error": 4.0}, 1: {"test_error": 5.0}}) == "-1.00 (-1.00 to -1.00), 2 seeds"
-    assert paired(ours, {**ours, 0: {"test_error": 4.0}}).endswith(": unclear")
+    assert paired(ours, {0: 5.5}) == "+0.50, one seed"
+    assert paired(ours, {0: 4.0, 1: 5.0}) == "-1.00 (-1.00 to -1.00), 2 seeds"
+    assert paired(ours, {**ours, 0: 4.0}).endswith(": unclear")
     assert paired(ours, {}) == ""
     assert paired(ours, ours) == "+0.00 (+0.00 to +0.00): unclear"
     assert (spread([]), spread([1.0]), spread([1.0, 2.0])) == ("", "1.00", "1.50 ± 0.71")
@@ -180,7 +181,9 @@ def test_all_are_all_with_co_training_first() -> None:
 
 def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
     """Tri-net's thirty rounds are the same however many steps there are; LaplaceNet's come once a pass."""
-    comparison = Comparison.of(open_data("digits"), Path("nowhere"), "mhct", seeds=1, settings={"optim.steps": 90})
+    comparison = Comparison.of(
+        open_data("digits"), Path("nowhere"), contenders("mhct"), seeds=1, settings={"optim.steps": 90}
+    )
     yardstick = Pace(0.1, 0.0)
 
     def length(name: str, pace: Pace, budget: float | None) -> Length:
@@ -199,7 +202,7 @@ def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
 
 def test_a_recipes_method_settings_are_kept_for_its_own_method() -> None:
     comparison = Comparison.of(
-        open_data("digits"), Path("nowhere"), "mhct,fixmatch", seeds=1, settings={"optim.lr": 0.05}
+        open_data("digits"), Path("nowhere"), contenders("mhct,fixmatch"), seeds=1, settings={"optim.lr": 0.05}
     )
     ours = Contender.parse("mhct").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
     other = Contender.parse("fixmatch").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
@@ -292,10 +295,10 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
     comparison = Comparison.of(
         open_data("digits"),
         tmp_path / "out",
-        "supervised",
+        contenders("supervised"),
         seeds=2,
         settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
-        | {"run.checkpoint_every": 4},
+        | {"run.checkpoint_every": 4, "run.test_evaluations": 5},
     )
     _, failed = comparison.train(Console(quiet=True))
     assert len(failed) == 1 and "run.seed was 0 and is now 1" in failed[0]

@@ -1,0 +1,40 @@
+"""Numbers that several seeds gave: their spread, and whether two of them differ."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from scipy.stats import t as student_t
+
+ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    if not values:
+        return ""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: float = 0.95) -> str:
+    """The mean difference of errors over common seeds, with Student's interval, and what it says of the other."""
+    differences = [other[seed] - first[seed] for seed in sorted(first.keys() & other.keys())]
+    if len(differences) < 2:
+        return "".join(f"{difference:+.2f}, one seed" for difference in differences)
+    low, high = interval(differences, confidence)
+    shown = f"{statistics.mean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
+    if len(differences) < ENOUGH_SEEDS:
+        return f"{shown}, {len(differences)} seeds"
+    return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
+
+
+def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:
+    """Student's, for the mean."""
+    mean, n = statistics.mean(differences), len(differences)
+    reach = student_t.ppf((1 + confidence) / 2, n - 1) * statistics.stdev(differences) / n**0.5
+    return mean - reach, mean + reach
+
+
+def in_words(seeds: Sequence[int]) -> str:
+    return f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
