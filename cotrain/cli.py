@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, describe; `data`, `compare`, `report`, `bench` have files of their own."""
+"""The command line: fit, evaluate, predict and describe; the other commands have files of their own."""
 
 import io
 import re
@@ -18,6 +18,7 @@ from cotrain.cli_bench import bench_command
 from cotrain.cli_compare import compare_command
 from cotrain.cli_data import data_app
 from cotrain.cli_report import report_command
+from cotrain.cli_study import study_command
 from cotrain.config import Config, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
@@ -49,6 +50,7 @@ app.command(data_app)
 app.command(bench_command, name="bench")
 app.command(compare_command, name="compare")
 app.command(report_command, name="report")
+app.command(study_command, name="study")
 
 
 @app.command(name="fit")

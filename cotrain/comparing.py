@@ -7,7 +7,7 @@ again. Several processes may work on one comparison: each takes the next run tha
 import fcntl
 import statistics
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -190,8 +190,13 @@ class Comparison:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def train(self, console: Console) -> tuple[dict[str, Length], list[str]]:
-        """All runs that are not done and that nobody else trains, seed by seed; what failed, in words."""
+    def train(
+        self, console: Console, finished: Callable[[Mapping[str, Length]], object] = lambda plan: None
+    ) -> tuple[dict[str, Length], list[str]]:
+        """All runs that are not done and that nobody else trains, seed by seed; what failed, in words.
+
+        After each run `finished` is called, so that what is there is seen before all is done.
+        """
         plan, failed = self.plan(console), []
         runs = [(contender, seed) for seed in self.seeds for contender in self.contenders]
         seconds = [plan[contender.name].seconds for contender, _ in runs]
@@ -205,6 +210,7 @@ class Comparison:
             title = f"{number + 1}/{len(runs)} {contender.name}, seed {seed}"
             try:
                 trained(self._run(contender, seed, plan), self.dataset, ALONE, console, part_of=(title, max(left, 0)))
+                finished(plan)
             except Busy:
                 say(console, f"{title}: another process trains it")
             except UserError as error:
@@ -311,7 +317,7 @@ def compare(
         preset=preset,
         settings={"run.test_evaluations": LAST_EVALUATIONS, **(settings or {})},
     )
-    plan, failed = comparison.train(console)
+    plan, failed = comparison.train(console, lambda plan: comparison.table(plan).write(comparison.folder, "table"))
     table = comparison.table(plan)
     table.write(comparison.folder, "table")
     say(console, f"\n{comparison.caption}\n\n{table.text}")

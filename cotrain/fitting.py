@@ -86,10 +86,7 @@ def fit(
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
         )
-        result = trained(run, dataset, ranks, console)
-        if run.config.run.report:
-            ranks.from_first(lambda: _write_page(run, dataset))
-        return Fitted(run.folder, result)
+        return Fitted(run.folder, trained(run, dataset, ranks, console))
 
 
 def _write_page(run: Run, dataset: Dataset) -> None:
@@ -101,11 +98,20 @@ def _write_page(run: Run, dataset: Dataset) -> None:
 def trained(
     run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: tuple[str, float] | None = None
 ) -> Mapping[str, Any]:
-    """The result of a run: found, or made by training.
+    """The result of a run, found or made by training, and its page.
 
     A run that is part of a larger piece of work has a title there, and the seconds that the rest will take; it says no
     more than how far it is.
     """
+    result = _result(run, dataset, ranks, console, part_of)
+    if run.config.run.report:
+        ranks.from_first(lambda: _write_page(run, dataset))
+    return result
+
+
+def _result(
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: tuple[str, float] | None
+) -> Mapping[str, Any]:
     if (known := ranks.from_first(lambda: run.result)) is not None:
         return known
     with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):

@@ -36,6 +36,8 @@ QUICK = [
     "16",
     "--run.checkpoint_every",
     "4",
+    "--run.report",
+    "false",
 ]
 
 
@@ -298,7 +300,7 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
         contenders("supervised"),
         seeds=2,
         settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
-        | {"run.checkpoint_every": 4, "run.test_evaluations": 5},
+        | {"run.checkpoint_every": 4, "run.test_evaluations": 5, "run.report": False},
     )
     _, failed = comparison.train(Console(quiet=True))
     assert len(failed) == 1 and "run.seed was 0 and is now 1" in failed[0]

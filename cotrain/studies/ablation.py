@@ -1,0 +1,56 @@
+"""The paper's ablation table: what is lost without each part of Multi-Head Co-Training."""
+
+from collections.abc import Sequence
+
+from cotrain.config import Config
+from cotrain.figures import PRINTED, Figure
+from cotrain.seeds import paired, spread
+from cotrain.studies.case import Case, Found, Study, percent
+from cotrain.studies.figures import errors_beside_papers
+from cotrain.table import Table
+
+
+class Ablation(Study):
+    name = "ablation"
+    about = "what is lost without each part"
+
+    def cases(self, config: Config) -> list[Case]:
+        one_head = {"method.heads": 1}
+        one_view = {"method.strong_views": "shared"}
+        return [
+            Case("whole", "Multi-Head Co-Training", paper_single=4.22, paper=3.84),
+            Case("one-head", "1) one head, 3 times", settings=one_head, trainings=3, paper_single=4.43, paper=4.23),
+            Case("one-strong-view", "2) one strong view", settings=one_view, paper_single=4.45, paper=4.03),
+            Case(
+                "no-weak-view",
+                "3) no weak augmentation",
+                settings={"method.weak_augment": False},
+                paper_single=4.86,
+                paper=4.55,
+            ),
+            Case(
+                "same-start",
+                "4) heads start the same",
+                settings={"model.head_init": "copied"},
+                paper_single=4.28,
+                paper=3.86,
+            ),
+            Case("no-average", "5) no averaged weights", settings={"optim.ema": 0.0}, paper_single=6.23, paper=5.30),
+        ]
+
+    def table(self, found: Sequence[Found]) -> Table:
+        whole = found[0]
+        return Table(
+            {
+                "ablation": [each.case.title for each in found],
+                "single head %": [spread([*each.single.values()]) for each in found],
+                "paper": [percent(each.case.paper_single) for each in found],
+                "ensemble %": [spread([*each.ensemble.values()]) for each in found],
+                "paper's": [percent(each.case.paper) for each in found],
+                "against the whole": ["" if each is whole else paired(whole.ensemble, each.ensemble) for each in found],
+                "n": [str(len(each.outputs)) for each in found],
+            }
+        )
+
+    def figure(self, found: Sequence[Found]) -> Figure:
+        return errors_beside_papers(PRINTED, found)

@@ -1,0 +1,145 @@
+"""A study by training: its cases, what their finished runs say, and how the paper's setting differed."""
+
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from cotrain.comparing import YARDSTICK, Comparison, Contender, Length
+from cotrain.config import Config
+from cotrain.data import Dataset
+from cotrain.evaluate import Outputs, Scores, read_outputs, score
+from cotrain.figures import Figure
+from cotrain.recipes import recipe_named
+from cotrain.run import Run
+from cotrain.seeds import paired, spread
+from cotrain.table import Table
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a study: a method with some settings changed."""
+
+    name: str  # of its folder
+    title: str
+    method: str = "mhct"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    trainings: int = 1  # on the same split; all their heads are one ensemble
+    paper: float | None = None  # its error of the ensemble in percent; none: not told, or only drawn
+    paper_single: float | None = None  # and of a single head
+
+    @property
+    def contenders(self) -> list[Contender]:
+        names = [self.name, *(f"{self.name}-again-{again}" for again in range(1, self.trainings))]
+        return [Contender(name, self.method, self.settings, again) for again, name in enumerate(names)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the finished runs of a case say."""
+
+    case: Case
+    outputs: Mapping[int, Mapping[str, Outputs]]  # by seed: of test images, perhaps of valid ones
+    parameters: int  # of one training; 0: none is finished
+    length: Length
+    rule: str  # of the ensemble
+
+    @cached_property
+    def scores(self) -> dict[int, Scores]:
+        return {seed: score(parts["test"].logits, parts["test"].labels, self.rule) for seed, parts in self.by_seed}
+
+    @property
+    def by_seed(self) -> list[tuple[int, Mapping[str, Outputs]]]:
+        return sorted(self.outputs.items())
+
+    @property
+    def single(self) -> dict[int, float]:
+        """Mean error of the heads, each by itself, in percent."""
+        return {seed: statistics.mean(scores.head_errors) for seed, scores in self.scores.items()}
+
+    @property
+    def ensemble(self) -> dict[int, float]:
+        """Error of all heads together, in percent."""
+        return {seed: scores.error for seed, scores in self.scores.items()}
+
+
+class Study(ABC):
+    """Cases that are trained on the same splits, as a table and a figure."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]  # what is varied, and where the paper has it
+    data: ClassVar[str] = "cifar10"  # the paper's
+    recipe: ClassVar[str] = "cifar10"
+    settings: ClassVar[Mapping[str, Any]] = {}  # of every case
+
+    @abstractmethod
+    def cases(self, config: Config) -> list[Case]: ...
+
+    @abstractmethod
+    def table(self, found: Sequence[Found]) -> Table: ...
+
+    @abstractmethod
+    def figure(self, found: Sequence[Found]) -> Figure:
+        """Of the cases that have finished runs."""
+
+
+def table_of_structures(found: Sequence[Found], what: str, first: Found, first_name: str) -> Table:
+    """Errors and cost by structure, each against the first."""
+    return Table(
+        {
+            what: [each.case.title for each in found],
+            "ensemble %": [spread([*each.ensemble.values()]) for each in found],
+            "paper": [percent(each.case.paper) or "drawn only" for each in found],
+            "single head %": [spread([*each.single.values()]) for each in found],
+            f"against {first_name}": ["" if each is first else paired(first.ensemble, each.ensemble) for each in found],
+            "n": [str(len(each.outputs)) for each in found],
+            "parameters": [f"{each.parameters:,}" if each.parameters else "" for each in found],
+            f"step / {YARDSTICK}": [f"{each.length.cost:.1f}" for each in found],
+        }
+    )
+
+
+def percent(error: float | None) -> str:
+    return "" if error is None else f"{error:.2f}"
+
+
+def found_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) -> Found:
+    """A seed counts when all trainings of the case are finished with it."""
+    outputs, parameters = {}, 0
+    for seed in comparison.seeds:
+        results = [comparison.result(contender, seed) for contender in case.contenders]
+        finished = [result for result in results if result is not None]
+        if len(finished) == case.trainings:
+            folders = [comparison.run_folder(contender, seed) for contender in case.contenders]
+            outputs[seed] = together([read_outputs(Run.open(folder).scores_path) for folder in folders])
+            parameters = finished[0]["parameters"]
+    return Found(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble)
+
+
+def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
+    """One ensemble of the heads of several networks, which saw the same split."""
+    joined = {}
+    for part, first in trainings[0].items():
+        assert all(np.array_equal(each[part].rows, first.rows) for each in trainings)
+        joined[part] = replace(first, logits=torch.cat([each[part].logits for each in trainings]))
+    return joined
+
+
+def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
+    """In words, every setting that is not the paper's, so that nobody takes one number for the other."""
+    paper = recipe_named(study.recipe)
+    parts = [] if dataset.source == study.data else [f"{dataset.name} instead of {study.data}"]
+    for section in ("data", "augment", "model", "method", "optim"):
+        theirs, ours = (dict(getattr(each, section)) for each in (paper, config))
+        different = [key for key in ours if ours[key] != theirs.get(key)]
+        parts += [f"{section}.{key} {_plain(ours[key])}, not {_plain(theirs.get(key))}" for key in different]
+    return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,144 @@
+"""What the studies draw."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from cotrain.calibrate import Reliability
+from cotrain.figures import Figure, Palette, axes_at, draw_reliability, drawing, legend_above
+from cotrain.studies.case import Found
+
+SHIFT = 0.16  # between what is drawn side by side
+
+
+@drawing
+def errors_beside_papers(palette: Palette, found: Sequence[Found]) -> Figure:
+    """A line for each case: its errors here on the left, the paper's on the right."""
+    canvas = Canvas(figsize=(7.2, 0.9 + 0.42 * len(found)))
+    low, high = 0.6 / canvas.get_figheight(), 1 - 0.34 / canvas.get_figheight()
+    here, paper = (axes_at(canvas, [left, low, 0.34, high - low]) for left in (0.27, 0.645))
+    places = [*range(len(found), 0, -1)]
+    for name, colour, shift in (("single head", palette.second, SHIFT), ("ensemble", palette.first, -SHIFT)):
+        for place, each in zip(places, found, strict=True):
+            errors = [*(each.single if name == "single head" else each.ensemble).values()]
+            papers = each.case.paper_single if name == "single head" else each.case.paper
+            if errors:
+                _seeds(here, errors, place + shift, colour, name if place == places[0] else None)
+            if papers is not None:
+                paper.plot(papers, place + shift, "o", color=colour, markersize=5)
+    for axes, title in ((here, "here"), (paper, "paper")):
+        axes.set_ylim(0.4, len(found) + 0.6)
+        axes.set_yticks(places, [each.case.title for each in found] if axes is here else [])
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(f"test error, {title} (%)")
+        axes.margins(x=0.12)
+    legend_above(here)
+    told = "; ".join(
+        f"{each.case.title}: {statistics.mean(each.ensemble.values()):.2f}" for each in found if each.outputs
+    )
+    caption = (
+        "Points are means over seeds, faint rings the seeds themselves. The two axes have different scales: compare "
+        "the order of the rows, not the numbers."
+    )
+    return Figure(canvas, palette, f"Test errors of the ensemble in percent. {told}.", caption)
+
+
+def _seeds(axes: Axes, errors: Sequence[float], place: float, colour: str, label: str | None) -> None:
+    axes.plot(errors, [place] * len(errors), "o", color=colour, markersize=5, fillstyle="none", alpha=0.45)
+    axes.plot(statistics.mean(errors), place, "o", color=colour, markersize=5, label=label)
+
+
+@drawing
+def errors_and_parameters(palette: Palette, found: Sequence[Found], what: str) -> Figure:
+    """Lines of error over bars of parameters, as in the paper's figure."""
+    canvas = Canvas(figsize=(5.4, 3.2))
+    axes = axes_at(canvas, [0.11, 0.15, 0.78, 0.72])
+    counted = axes.twinx()
+    counted.spines["right"].set_visible(True)
+    places = range(len(found))
+    counted.bar(places, [each.parameters / 1e6 for each in found], 0.55, color=palette.faint, alpha=0.22)
+    counted.set_ylabel("parameters (millions, bars)")
+    counted.set_ylim(0, 1.6 * max(each.parameters / 1e6 for each in found))
+    axes.set_zorder(counted.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    for name, colour, line in (("single head", palette.second, "--"), ("ensemble", palette.first, "-")):
+        errors = {
+            place: [*(each.single if name == "single head" else each.ensemble).values()]
+            for place, each in enumerate(found)
+            if each.outputs
+        }
+        means = [statistics.mean(some) for some in errors.values()]
+        deviations = [statistics.stdev(some) if len(some) > 1 else 0.0 for some in errors.values()]
+        axes.errorbar([*errors], means, deviations, fmt=f"o{line}", color=colour, markersize=4, capsize=3, label=name)
+    axes.set_xticks(places, [each.case.title for each in found])
+    axes.set_xlabel(what)
+    axes.set_ylabel("test error (%)")
+    legend_above(axes)
+    told = "; ".join(
+        f"{each.case.title}: {statistics.mean(each.ensemble.values()):.2f} %" for each in found if each.outputs
+    )
+    caption = "Mean and standard deviation over seeds; bars are the parameters of the whole network."
+    return Figure(canvas, palette, f"Test error of the ensemble by {what}. {told}.", caption)
+
+
+@drawing
+def reliability_diagrams(palette: Palette, diagrams: Mapping[str, tuple[Reliability, float, float]]) -> Figure:
+    """The paper's figure: diagrams side by side, each with its title, accuracy and mean confidence (percent)."""
+    inches = 2.1
+    canvas = Canvas(figsize=(0.5 + inches * len(diagrams), 3.9))
+    share = inches / canvas.get_figwidth()
+    for number, (title, (found, accuracy, confidence)) in enumerate(diagrams.items()):
+        left, width = 0.45 / canvas.get_figwidth() + number * share, 0.82 * share
+        above, below = axes_at(canvas, [left, 0.43, width, 0.44]), axes_at(canvas, [left, 0.12, width, 0.25])
+        draw_reliability(palette, above, below, found, accuracy, confidence)
+        below.set_ylim(0, 1)
+        above.set_title(f"{title}\nECE {found.gap:.1f} %", fontsize=8.5, loc="left")
+        for axes in (above, below):
+            axes.set_xticks([0, 0.5, 1])
+            if number:
+                axes.set_yticklabels([])
+        if number == 0:
+            above.set_ylabel("accuracy")
+            below.set_ylabel("share of images")
+    told = "; ".join(f"{title}: ECE {found.gap:.2f} %" for title, (found, _, _) in diagrams.items())
+    caption = (
+        "Above, of the images in a bin of confidence, the share that is right, and in orange its distance to their "
+        "mean confidence: on the diagonal a probability can be believed. Below, where the images are, with the "
+        "accuracy (solid) and the mean confidence (dashed)."
+    )
+    return Figure(canvas, palette, f"Reliability diagrams over histograms of confidence. {told}.", caption)
+
+
+@drawing
+def times_beside_papers(palette: Palette, ratios: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
+    """For each network, bars of a step's time in times of the original's: here, and in the paper."""
+    canvas = Canvas(figsize=(3.2 * len(ratios) + 0.4, 2.7))
+    for number, (network, structures) in enumerate(ratios.items()):
+        width = 1 / len(ratios)
+        axes = axes_at(canvas, [number * width + 0.12 * width, 0.13, 0.84 * width, 0.66])
+        for shift, colour, who in ((-0.2, palette.first, 0), (0.2, palette.faint, 1)):
+            heights = [pair[who] for pair in structures.values()]
+            bars = axes.bar(
+                [place + shift for place in range(len(structures))],
+                heights,
+                0.36,
+                color=colour,
+                label=("here", "paper")[who],
+            )
+            axes.bar_label(bars, [f"{height:.2f}" for height in heights], fontsize=8)
+        axes.set_xticks(range(len(structures)), [*structures])
+        axes.grid(False, axis="x")
+        axes.set_title(network, fontsize=9, loc="right")
+        axes.margins(y=0.12)
+        if number == 0:
+            axes.set_ylabel("time of a step / original's")
+        legend_above(axes)
+    told = "; ".join(
+        f"{network}, {name}: {here:.2f} here, {paper:.2f} in the paper"
+        for network, structures in ratios.items()
+        for name, (here, paper) in structures.items()
+    )
+    caption = "How many times as long as the original's a training step takes."
+    return Figure(canvas, palette, f"Bars of time. {told}.", caption)

@@ -1,0 +1,29 @@
+"""How many heads: error and parameters with one to seven of them, as the paper draws them."""
+
+from collections.abc import Sequence
+
+from cotrain.config import Config
+from cotrain.figures import PRINTED, Figure
+from cotrain.studies.case import Case, Found, Study, table_of_structures
+from cotrain.studies.figures import errors_and_parameters
+from cotrain.table import Table
+
+MOST = 7
+TOLD = {1: 4.43, 3: 3.84}  # percent, in the paper's text; the others it only draws
+
+
+class Heads(Study):
+    name = "heads"
+    about = "one to seven heads"
+
+    def cases(self, config: Config) -> list[Case]:
+        return [
+            Case(f"heads-{heads}", str(heads), settings={"method.heads": heads}, paper=TOLD.get(heads))
+            for heads in range(1, MOST + 1)
+        ]
+
+    def table(self, found: Sequence[Found]) -> Table:
+        return table_of_structures(found, "heads", found[0], "one head")
+
+    def figure(self, found: Sequence[Found]) -> Figure:
+        return errors_and_parameters(PRINTED, found, "heads")

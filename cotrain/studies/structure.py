@@ -1,0 +1,30 @@
+"""Where the shared trunk ends and the heads begin, as the paper draws it."""
+
+from collections.abc import Sequence
+
+from cotrain.config import Config
+from cotrain.figures import PRINTED, Figure
+from cotrain.model import backbone
+from cotrain.studies.case import Case, Found, Study, table_of_structures
+from cotrain.studies.figures import errors_and_parameters
+from cotrain.table import Table
+
+
+class Structure(Study):
+    name = "structure"
+    about = "where the trunk ends and the heads begin"
+
+    def cases(self, config: Config) -> list[Case]:
+        """From separate networks to heads that are no more than a classifier."""
+        net = backbone(config.model.backbone, channels=3, classes=2, last_width=config.model.last_width)
+        return [
+            Case(f"share-{cut}", cut, settings={"model.share": cut}, paper=3.84 if cut == net.cut else None)
+            for cut in net.cuts
+        ]
+
+    def table(self, found: Sequence[Found]) -> Table:
+        [papers_cut] = [each for each in found if each.case.paper is not None]
+        return table_of_structures(found, "last shared stage", papers_cut, "the paper's cut")
+
+    def figure(self, found: Sequence[Found]) -> Figure:
+        return errors_and_parameters(PRINTED, found, "last shared stage")
