@@ -16,6 +16,13 @@ from cotrain.types import UserError
 KEEP = 2  # the newest checkpoint and the one before it
 
 
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write to a temporary file, force it to disk, and rename: a kill or a full disk leaves the old file as it was."""
     temporary = path.with_name(f".{path.name}.partial")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cotrain.checkpoint import read_json, write_json
+from cotrain.checkpoint import make_folder, read_json, write_json
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, draw_split, open_data
 from cotrain.device import pick_device
@@ -182,10 +182,7 @@ class Comparison:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time measures and plans."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the folder {self.folder}: {error.strerror}; choose another --out") from error
+        make_folder(self.folder)
         with open(self.folder / ".lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -233,15 +230,27 @@ class Comparison:
         return Run.open(folder).result if (folder / "result.json").exists() else None
 
     @property
+    def images(self) -> str:
+        """In words."""
+        split = self.split(self.seeds[0])
+        parts = {"labels": split.labelled, "unlabelled": split.unlabelled, "valid": split.valid}
+        return ", ".join(
+            [*(f"{len(rows):,} {part}" for part, rows in parts.items() if rows), f"{len(split.test):,} test images"]
+        )
+
+    @property
     def caption(self) -> str:
         """What the table is of."""
-        base, split = self.base, self.split(self.seeds[0])
-        images = (
-            f"{len(split.labelled):,} labels, {len(split.unlabelled):,} unlabelled, {len(split.test):,} test images"
-        )
+        return f"{self.dataset.name}: {self.images}; {self.base.model.backbone}; equal {self.equal}; {self.over_seeds}"
+
+    @property
+    def over_seeds(self) -> str:
+        """What stands in the cells of a table."""
+        if len(self.seeds) == 1:
+            return in_words(self.seeds)
         return (
-            f"{self.dataset.name}: {images}; {base.model.backbone}; equal {self.equal}; mean ± standard deviation over "
-            f"{in_words(self.seeds)}; differences with Student's 95 % interval over common seeds"
+            f"mean ± standard deviation over {in_words(self.seeds)}; differences with Student's 95 % interval over "
+            "common seeds"
         )
 
     def table(self, plan: Mapping[str, Length]) -> Table:

@@ -103,7 +103,10 @@ def _trained(
     )
     if not comparison.split(comparison.seeds[0]).test:
         raise UserError(f"{data.name} has no labelled test images, and none are set aside; a study needs some")
-    heading = f"{wanted.about}; {comparison.caption}"
+    heading = (
+        f"{wanted.about}; {data.name}: {comparison.images}; {base.model.backbone}; {base.optim.steps:,} steps; "
+        f"{comparison.over_seeds}"
+    )
     difference = what_differs(wanted, data, base)
 
     def write(plan: Mapping[str, Length]) -> Table | None:

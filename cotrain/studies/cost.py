@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cotrain.bench.race import race
 from cotrain.bench.worker import Task
-from cotrain.checkpoint import read_json, write_json
+from cotrain.checkpoint import make_folder, read_json, write_json
 from cotrain.config import Config, differences
 from cotrain.device import pick_device, pick_precision
 from cotrain.figures import PRINTED, Figure
@@ -96,6 +96,7 @@ class Cost:
     def measure(self, console: Console) -> dict[str, dict[str, list[float]]]:
         """Seconds of a step by network and structure, in each turn; a network that was measured is not again."""
         path, protocol = self.folder / "measured.json", self.protocol
+        make_folder(self.folder)
         kept = read_json(path) if path.exists() else {"protocol": protocol, "seconds": {}}
         if not isinstance(kept, dict) or not {"protocol", "seconds"} <= kept.keys():
             raise UserError(f"{path} is damaged; delete it to measure anew")
