@@ -18,6 +18,7 @@ from cotrain.figures import PRINTED, Figure
 from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.studies.figures import times_beside_papers
+from cotrain.studies.writing import Written
 from cotrain.table import Table
 from cotrain.train import build_network
 from cotrain.types import UserError
@@ -92,6 +93,15 @@ class Cost:
         batch = {"optim.labelled": self.effort.labelled, "optim.unlabelled": 7 * self.effort.labelled}
         config = (as_released(config) if self.preset == "code" else config).changed({**batch, **self.changes})
         return config.changed(structure.settings)
+
+    def run(self, console: Console) -> Written:
+        say(console, f"{self.caption} -> {self.folder}")
+        seconds = self.measure(console)
+        heading = f"parameters and time of a step; {self.caption}"
+        written = Written(self.folder, "cost", heading, self.difference, table(self, seconds), figure(seconds))
+        written.write()
+        written.say(console)
+        return written
 
     def measure(self, console: Console) -> dict[str, dict[str, list[float]]]:
         """Seconds of a step by network and structure, in each turn; a network that was measured is not again."""

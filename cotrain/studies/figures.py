@@ -105,8 +105,8 @@ def reliability_diagrams(palette: Palette, diagrams: Mapping[str, tuple[Reliabil
     told = "; ".join(f"{title}: ECE {found.gap:.2f} %" for title, (found, _, _) in diagrams.items())
     caption = (
         "Of the first seed. Above: of the images in a bin of confidence, the share that is right, and in orange its "
-        "distance to their mean confidence; on the diagonal a probability can be believed. Below: where the images are, "
-        "with the accuracy (solid) and the mean confidence (dashed)."
+        "distance to their mean confidence; on the diagonal a probability can be believed. Below: where the images "
+        "are, with the accuracy (solid) and the mean confidence (dashed)."
     )
     return Figure(canvas, palette, f"Reliability diagrams over histograms of confidence. {told}.", caption)
 

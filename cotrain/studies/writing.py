@@ -1,0 +1,45 @@
+"""What a study leaves in its folder: a table, a figure, and both with their words in study.md."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from cotrain.checkpoint import write_whole
+from cotrain.figures import Figure
+from cotrain.progress import say
+from cotrain.table import Table
+
+
+@dataclass(frozen=True)
+class Written:
+    folder: Path
+    name: str
+    heading: str
+    difference: str  # to the paper's setting
+    table: Table
+    figure: Figure
+
+    def write(self) -> None:
+        self.table.write(self.folder, "table")
+        write_whole(self.folder / "figure.png", self.figure.png)
+        parts = [
+            f"# {self.name}",
+            _sentence(self.heading),
+            _sentence(self.difference),
+            self.table.markdown.rstrip(),
+            f"![{self.figure.alt}](figure.png)",
+            self.figure.caption,
+            f"    {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}",
+        ]
+        write_whole(self.folder / "study.md", ("\n\n".join(parts) + "\n").encode())
+
+    def say(self, console: Console) -> None:
+        say(console, f"\n{self.heading}\n\n{self.table.text}\n{self.difference}\n")
+        say(console, f"also in {self.folder}: table.txt, .csv, .md and .tex, figure.png, and study.md with both")
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."

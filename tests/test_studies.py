@@ -1,0 +1,396 @@
+"""The paper's studies: what is trained, what the tables say of it, and how a study goes on."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from scipy.special import softmax
+from sklearn.metrics import log_loss
+
+import cotrain.studies.cost
+from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
+from cotrain.bench.race import Timing
+from cotrain.cli import main
+from cotrain.run import Run
+from cotrain.studies import STUDIES, study
+from cotrain.studies.case import what_differs
+from cotrain.studies.cost import EFFORTS, NETWORKS, Cost
+from cotrain.studies.training import Training
+from cotrain.train import build_network
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
+        yield
+
+
+QUICK = {
+    "data.labels": 20,
+    "optim.steps": 6,
+    "optim.labelled": 8,
+    "optim.unlabelled": 16,
+    "run.report": False,
+    "run.evaluate_every": 100,
+}
+
+
+def done(which: str, folder: Path, **changes: Any) -> dict[str, dict[str, str]]:
+    """The rows of the table, by their first cell."""
+    study(which, out=folder, settings=QUICK | changes.pop("settings", {}), seeds=changes.pop("seeds", 1), **changes)
+    rows = csv.DictReader((folder / "table.csv").read_text().splitlines())
+    return {next(iter(row.values())): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("studies") / "ablation"
+    return folder, done("ablation", folder, seeds=2)
+
+
+def logits_of(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(folder / "scores.npz") as kept:
+        return kept["test_logits"].astype(np.float64), kept["test_labels"]
+
+
+def width_of(path: Path) -> int:
+    with Image.open(path) as picture:
+        return picture.size[0]
+
+
+def test_the_ablation_changes_one_thing_each(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, _ = ablation
+    whole = Run.open(folder / "whole" / "seed-0")
+    expected = {
+        "one-head": {"method.heads": 1},
+        "one-strong-view": {"method.strong_views": "shared"},
+        "no-weak-view": {"method.weak_augment": False},
+        "same-start": {"model.head_init": "copied"},
+        "no-average": {"optim.ema": 0.0},
+        "one-head-again-1": {"method.heads": 1, "run.seed": 1000},
+        "one-head-again-2": {"method.heads": 1, "run.seed": 2000},
+    }
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"whole", *expected}
+    for name, changes in expected.items():
+        run = Run.open(folder / name / "seed-0")
+        assert run.config == whole.config.changed(changes)
+        assert run.split.hash == whole.split.hash
+    assert whole.config.method.heads == 3 and whole.config.method.strong_views == "per_head"
+
+
+def test_the_ensemble_of_one_head_is_that_of_three_networks(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, rows = ablation
+    single, ensemble = [], []
+    for seed in (0, 1):
+        some = [
+            logits_of(folder / name / f"seed-{seed}") for name in ("one-head", "one-head-again-1", "one-head-again-2")
+        ]
+        labels = some[0][1]
+        assert all(logits.shape[0] == 1 for logits, _ in some)
+        assert not np.array_equal(some[0][0], some[1][0])
+        single.append(np.mean([100 * (logits[0].argmax(-1) != labels).mean() for logits, _ in some]))
+        together = sum(softmax(logits[0], axis=-1) for logits, _ in some).argmax(-1)
+        ensemble.append(100 * (together != labels).mean())
+    row = rows["1) one head, 3 times"]
+    assert row["single head %"] == f"{np.mean(single):.2f} ± {np.std(single, ddof=1):.2f}"
+    assert row["ensemble %"] == f"{np.mean(ensemble):.2f} ± {np.std(ensemble, ddof=1):.2f}"
+    assert (row["paper"], row["paper's"], row["n"]) == ("4.43", "4.23", "2")
+
+
+def test_the_whole_has_its_runs_errors(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, rows = ablation
+    results = [Run.open(folder / "whole" / f"seed-{seed}").result for seed in (0, 1)]
+    errors = [result["test_error"] for result in results if result is not None]
+    heads = [np.mean(result["head_errors"]) for result in results if result is not None]
+    assert rows["Multi-Head Co-Training"]["ensemble %"].startswith(f"{np.mean(errors):.2f} ")
+    assert rows["Multi-Head Co-Training"]["single head %"].startswith(f"{np.mean(heads):.2f} ")
+    assert rows["Multi-Head Co-Training"]["against the whole"] == ""
+
+
+def test_the_figure_is_drawn_and_stands_in_the_page_of_the_study(
+    ablation: tuple[Path, dict[str, dict[str, str]]],
+) -> None:
+    folder, rows = ablation
+    picture = np.asarray(Image.open(io.BytesIO((folder / "figure.png").read_bytes())).convert("RGB"))
+    assert picture.shape[1] > 900
+    for colour in ((31, 111, 178), (196, 98, 10)):  # ensemble and single heads
+        assert (abs(picture.astype(int) - colour).sum(-1) < 30).sum() > 100
+    page = (folder / "study.md").read_text()
+    assert "Not as in the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
+    assert "optim.steps 6, not 1048576" in page and "(figure.png)" in page
+    assert (folder / "table.md").read_text().rstrip() in page
+    assert all(title in page for title in rows)
+
+
+def test_what_is_done_is_not_done_again_and_seeds_can_be_added(
+    ablation: tuple[Path, dict[str, dict[str, str]]],
+) -> None:
+    folder, _ = ablation
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/seed-*/result.json")}
+    assert len(before) == 16
+    assert done("ablation", folder, seeds=1)["5) no averaged weights"]["n"] == "1"
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("*/seed-*/result.json")} == before
+    with pytest.raises(UserError, match=r"is another comparison \(optim.lr was 0.1 and is now 0.2\)"):
+        done("ablation", folder, settings={"optim.lr": 0.2})
+
+
+def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, _ = ablation
+    training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
+    aside = folder / "one-head-again-2" / "seed-1" / "aside.json"
+    result = aside.with_name("result.json").rename(aside)
+    written = training.write(training.comparison.plan(Console(quiet=True)))
+    result.rename(aside.with_name("result.json"))
+    assert written is not None
+    assert written.table.columns["n"] == ["2", "1", "2", "2", "2", "2"]
+
+
+def test_a_killed_study_goes_on(tmp_path: Path) -> None:
+    words = ["study", "calibration", "--steps", "60", "--seeds", "1", "--labels", "20", "--out", str(tmp_path / "out")]
+    words += [
+        "--optim.labelled",
+        "8",
+        "--optim.unlabelled",
+        "16",
+        "--run.checkpoint_every",
+        "10",
+        "--run.report",
+        "false",
+    ]
+    command = [sys.executable, "-m", "cotrain", *words]
+    killed = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not list(tmp_path.glob("out/mhct/seed-0/checkpoint/*")):
+        assert time.monotonic() < end and killed.poll() is None
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    first = tmp_path / "out" / "fixmatch" / "seed-0" / "result.json"
+    finished = first.stat().st_mtime_ns
+    assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 4  # what was finished by then
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "2 runs, 1 done" in again.stdout and "goes on" not in again.stderr
+    assert first.stat().st_mtime_ns == finished
+    assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 7
+
+
+def test_more_heads_have_the_papers_parameters() -> None:
+    config = recipe_named("cifar10")
+    millions = []
+    for case in STUDIES["heads"].cases(config):
+        [contender] = case.contenders
+        net = build_network(contender.config(config), classes=10, channels=3)
+        millions.append(sum(parameter.numel() for parameter in net.parameters()) / 1e6)
+    assert millions == pytest.approx([1.468, 2.585, 3.703, 4.820, 5.938, 7.056, 8.173], abs=5e-4)
+
+
+def test_heads_are_counted_and_drawn(tmp_path: Path) -> None:
+    rows = done("heads", tmp_path / "out", settings={"optim.steps": 2})
+    assert [*rows] == ["1", "2", "3", "4", "5", "6", "7"]
+    assert [rows[heads]["paper"] for heads in ("1", "2", "3")] == ["4.43", "drawn only", "3.84"]
+    for heads in ("1", "7"):
+        run = Run.open(tmp_path / "out" / f"heads-{heads}" / "seed-0")
+        assert run.config.method.heads == int(heads)
+        assert run.result is not None and rows[heads]["parameters"] == f"{run.result['parameters']:,}"
+    assert rows["1"]["ensemble %"] == rows["1"]["single head %"]
+    assert width_of(tmp_path / "out" / "figure.png") > 700
+
+
+@pytest.mark.parametrize(
+    ("backbone", "cuts", "papers"),
+    [
+        ("wrn-28-2", ["none", "stem", "group1", "group2", "group3"], "group2"),
+        ("resnet18", ["none", "stem", "layer1", "layer2", "layer3", "layer4"], "layer3"),
+    ],
+)
+def test_the_trunk_ends_at_every_stage(backbone: str, cuts: list[str], papers: str) -> None:
+    config = recipe_named("cifar10").changed({"model.backbone": backbone})
+    cases = STUDIES["structure"].cases(config)
+    assert [case.title for case in cases] == cuts
+    assert [case.title for case in cases if case.paper is not None] == [papers]
+    counts = [
+        sum(
+            parameter.numel()
+            for parameter in build_network(config.changed(case.settings), classes=10, channels=3).parameters()
+        )
+        for case in cases
+    ]
+    assert counts == sorted(counts, reverse=True) and counts[0] > 2 * counts[-1]
+
+
+def test_structures_are_compared_with_the_papers_cut(tmp_path: Path) -> None:
+    rows = done("structure", tmp_path / "out", settings={"optim.steps": 2})
+    assert [*rows] == ["none", "stem", "group1", "group2", "group3"]
+    assert [name for name, row in rows.items() if not row["against the paper's cut"]] == ["group2"]
+
+
+def test_calibration_says_what_the_kept_scores_say(tmp_path: Path) -> None:
+    rows = done("calibration", tmp_path / "out", settings={"optim.steps": 30})
+    assert [*rows] == [
+        *("FixMatch", "FixMatch, T = 2", "FixMatch, T fitted"),
+        *("co-training", "co-training, T = 2", "co-training, T fitted"),
+    ]
+    assert [row["paper"] for row in rows.values()] == ["15.61", "5.27", "", "below 15.61", "2.82", ""]
+    run = Run.open(tmp_path / "out" / "mhct" / "seed-0")
+    assert run.split.valid and run.result is not None
+    assert rows["co-training"]["ECE %"] == f"{run.result['ece']:.2f}"
+    with np.load(run.scores_path) as kept:
+        logits, labels, valid = kept["test_logits"], kept["test_labels"], (kept["valid_logits"], kept["valid_labels"])
+
+    def nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
+        probabilities = softmax(logits.astype(np.float64) / temperature, axis=-1).mean(axis=0)
+        return log_loss(labels, probabilities.clip(1e-12), labels=range(10))
+
+    assert float(rows["co-training"]["NLL"]) == pytest.approx(nll(logits, labels, 1.0), abs=6e-3)
+    assert float(rows["co-training, T = 2"]["NLL"]) == pytest.approx(nll(logits, labels, 2.0), abs=6e-3)
+    fitted = float(rows["co-training, T fitted"]["temperature"])
+    others = (max(1.0, 0.8 * fitted), min(20.0, 1.25 * fitted))
+    assert nll(*valid, fitted) <= min(nll(*valid, other) for other in others) + 1e-3
+
+
+def test_every_case_has_the_ramp_of_the_recipe() -> None:
+    cases = STUDIES["calibration"].cases(recipe_named("small32"))
+    base = recipe_named("small32")
+    assert {case.contenders[0].config(base).method.unsupervised_ramp for case in cases} == {0.8}
+
+
+def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None:
+    classes = np.arange(600) % 10
+    cifar = replace(
+        from_arrays(
+            np.zeros((600, 32, 32, 3), np.uint8), classes, test=(np.zeros((10, 32, 32, 3), np.uint8), classes[:10])
+        ),
+        source="cifar10",
+    )
+    few = {"data.labels": 100}
+    training = Training.of(STUDIES["ablation"], cifar, "published", out=tmp_path / "out", settings=few)
+    base = training.comparison.base
+    assert base == recipe_named("cifar10").changed({"run.baseline": False, **few})
+    assert len(training.comparison.seeds) == 5
+    assert what_differs(training.study, cifar, base) == "not as in the paper: data.labels 100, not 4000"
+    assert what_differs(training.study, cifar, recipe_named("cifar10")) == "as in the paper"
+    hours = Training.of(STUDIES["ablation"], cifar, "hours", out=tmp_path / "out", settings=few)
+    assert hours.comparison.base.optim == recipe_named("small32").optim
+    minutes = Training.of(STUDIES["ablation"], cifar, "minutes", out=tmp_path / "out", settings=few)
+    assert minutes.comparison.base.optim.steps == 250 and not (tmp_path / "out").exists()
+
+
+def timings(slow: dict[str, float]) -> Any:
+    """As `race` would tell, of steps that take so many seconds."""
+
+    def race(tasks: dict[str, Any], turns: int) -> dict[str, Timing]:
+        width = 8 if next(iter(tasks.values())).config["model"]["backbone"] == "wrn-28-8" else 2
+        return {name: Timing([width * slow[name]] * turns, 1.0, {}, {}) for name in tasks}
+
+    return race
+
+
+def test_the_cost_is_the_papers_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cotrain.studies.cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
+    rows = list(csv.DictReader(study("cost", out=tmp_path / "out").csv.splitlines()))
+    assert [row["parameters M"] for row in rows] == ["1.47", "4.40", "3.70", "23.40", "70.20", "19.96"]
+    assert [row["paper"] for row in rows] == ["1.4", "4.2", "3.7", "23.4", "70.2", "19.9"]
+    assert [row["/ original"] for row in rows] == ["1.00", "2.20", "1.30"] * 2
+    assert [row["paper's"] for row in rows] == ["1.00", "2.20", "1.30", "1.00", "2.53", "1.24"]
+    assert [row["s / step"] for row in rows] == ["6", "13.2", "7.8", "24", "52.8", "31.2"]
+    assert rows[0]["min / 10,000"] == "1,000"
+    assert width_of(tmp_path / "out" / "figure.png") > 900
+    page = (tmp_path / "out" / "study.md").read_text()
+    assert "Not as in the paper: batches of 4, not 64; another machine" in page
+
+
+def test_networks_that_were_measured_are_not_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"original": 1.0, "three models": 2.0, "ours": 1.5}
+
+    def no_memory(tasks: dict[str, Any], turns: int) -> dict[str, Timing]:
+        if next(iter(tasks.values())).config["model"]["backbone"] == "wrn-28-8":
+            raise UserError("not enough memory")
+        return timings(seconds)(tasks, turns)
+
+    monkeypatch.setattr(cotrain.studies.cost, "race", no_memory)
+    with pytest.raises(UserError, match="not enough memory"):
+        study("cost", out=tmp_path / "out")
+    kept = json.loads((tmp_path / "out" / "measured.json").read_text())
+    assert kept["seconds"] == {"WRN 28-2": {name: [2 * each] * 3 for name, each in seconds.items()}}
+    monkeypatch.setattr(cotrain.studies.cost, "race", timings(dict.fromkeys(seconds, 9.0)))
+    table = study("cost", out=tmp_path / "out")
+    assert table.columns["/ original"] == ["1.00", "2.00", "1.50", "1.00", "1.00", "1.00"]
+    with pytest.raises(UserError, match=r"was measured otherwise .*optim.labelled was 4 and is now 16"):
+        study("cost", scale="hours", out=tmp_path / "out")
+    (tmp_path / "out" / "measured.json").write_text("[]")
+    with pytest.raises(UserError, match="damaged; delete it to measure anew"):
+        study("cost", out=tmp_path / "out")
+
+
+def test_the_structures_that_are_timed_are_one_three_and_ours() -> None:
+    cost = Cost(Path("nowhere"), EFFORTS["published"], "paper", {})
+    one, three, ours = (cost.config(NETWORKS[1], structure) for structure in NETWORKS[1].structures)
+    assert (one.method.heads, one.model.last_width) == (1, None)
+    assert (three.method.heads, three.model.share, three.model.last_width) == (3, "none", None)
+    assert ours == recipe_named("cifar100").changed({"optim.unlabelled": 448})
+    assert all((each.optim.labelled, each.unlabelled) == (64, 448) for each in (one, three, ours))
+    released = Cost(Path("nowhere"), EFFORTS["published"], "code", {}).config(NETWORKS[0], NETWORKS[0].structures[2])
+    assert released.method.weak_pass == "joint"
+
+
+@pytest.mark.slow
+def test_the_cost_is_measured(tmp_path: Path) -> None:
+    changes = {"model.backbone": "wrn-10-2", "optim.labelled": 2, "optim.unlabelled": 8}
+    table = study("cost", out=tmp_path / "out", settings=changes)
+    ratios = [float(cell) for cell in table.columns["/ original"]]
+    assert ratios[1] > ratios[2] > ratios[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("study cost digits", "study cost measures steps of made-up images: it takes no data, seeds or recipe"),
+        ("study ablation --seeds 0", "--seeds 0: there must be one at least"),
+        ("study ablation nowhere", "nowhere does not exist"),
+        ("study ablation digits --data.test_share 0 --optim.lr -1", "optim.lr='-1': input should be greater than 0"),
+        ("study heads --labels 5", "data.labels=5 is fewer than the 10 classes of digits"),
+        ("study structure --model.backbone wrn-11-1", "a wrn has depth 6n + 4"),
+        ("study sharpness", 'Invalid value "sharpness" for WHICH. Choose from: '),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert expected in said and said.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_data_without_test_labels_cannot_be_studied(tiny: Config, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 255, (40, 8, 8)).astype(np.uint8), np.arange(40) % 2
+    with pytest.raises(UserError, match="has no labelled test images, and none are set aside; a study needs some"):
+        study(
+            "ablation", from_arrays(images, labels), out=tmp_path / "out", config=tiny, settings={"data.test_share": 0}
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_there_is_no_such_study() -> None:
+    with pytest.raises(
+        UserError, match="no study 'sharpness'; there are: ablation, heads, structure, calibration, cost"
+    ):
+        study("sharpness")
