@@ -8,17 +8,19 @@ from rich.console import Console
 
 from cotrain.config import Config
 from cotrain.data import Dataset
-from cotrain.studies.ablation import Ablation
+from cotrain.studies.ablation import AblationStudy
 from cotrain.studies.calibration import CalibrationStudy
 from cotrain.studies.case import Study
 from cotrain.studies.cost import EFFORTS, Cost
-from cotrain.studies.heads import Heads
-from cotrain.studies.structure import Structure
+from cotrain.studies.heads import HeadsStudy
+from cotrain.studies.structure import StructureStudy
 from cotrain.studies.training import Scale, Training
 from cotrain.table import Table
 from cotrain.types import UserError
 
-STUDIES: dict[str, Study] = {each.name: each for each in (Ablation(), Heads(), Structure(), CalibrationStudy())}
+STUDIES: dict[str, Study] = {
+    each.name: each for each in (AblationStudy(), HeadsStudy(), StructureStudy(), CalibrationStudy())
+}
 
 
 def study(

@@ -10,7 +10,7 @@ from cotrain.studies.figures import errors_beside_papers
 from cotrain.table import Table
 
 
-class Ablation(Study):
+class AblationStudy(Study):
     name = "ablation"
     about = "what is lost without each part"
 

@@ -12,7 +12,7 @@ MOST = 7
 TOLD = {1: 4.43, 3: 3.84}  # percent, in the paper's text; the others it only draws
 
 
-class Heads(Study):
+class HeadsStudy(Study):
     name = "heads"
     about = "one to seven heads"
 

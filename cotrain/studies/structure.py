@@ -10,7 +10,7 @@ from cotrain.studies.figures import errors_and_parameters
 from cotrain.table import Table
 
 
-class Structure(Study):
+class StructureStudy(Study):
     name = "structure"
     about = "where the trunk ends and the heads begin"
 
