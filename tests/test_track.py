@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import cotrain
 from cotrain import Config, Dataset, UserError, pictures, train
 from cotrain.closing import track_figures
+from cotrain.evaluate import read_outputs
 from cotrain.log import read_log
 from tests.made_up import made_up_run, some_data
 
@@ -71,6 +72,10 @@ def test_the_same_scalars_and_figures_are_there_and_not_twice(toy: Dataset, tiny
     before = {path: path.read_bytes() for path in (run / "tensorboard").iterdir()}
     cotrain.fit(toy, out=run, config=tiny, settings=TRACKED, resume=True)
     assert {path: path.read_bytes() for path in (run / "tensorboard").iterdir()} == before
+    (drawn,) = (run / "tensorboard").glob("*.figures")
+    drawn.unlink()  # as if it had been killed between its result and its figures
+    cotrain.fit(toy, out=run, config=tiny, settings=TRACKED, resume=True)
+    assert {*FIGURES} <= {*board(run).Tags()["images"]} and same(scalars(run), logged(run))
 
 
 def test_what_the_figures_show(tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ def test_what_the_figures_show(tmp_path: Path) -> None:
     mistakes = image(events, "mistakes")
     side, gap = 96, pictures.GAP
     assert mistakes.shape[1] == 6 * (side + gap) and mistakes.shape[0] % (side + gap) == 0
-    outputs = cotrain.evaluate.read_outputs(run.scores_path)["test"]
+    outputs = read_outputs(run.scores_path)["test"]
     sure, said = outputs.logits.double().softmax(-1).mean(0).max(-1)
     wrong = [row for row in range(90) if said[row] != outputs.labels[row]]
     surest = data.images[int(outputs.rows[max(wrong, key=lambda row: float(sure[row]))])].numpy()
