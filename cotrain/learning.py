@@ -53,7 +53,7 @@ def learning_curves(run: Run, palette: Palette) -> list[Figure]:
             "unlabelled images; at 1 from the start, every guess is believed.",
             True,
         ),
-        (_some(VOTES, logged), "percent", _about_votes("vote_right" in logged), False),
+        (_some(VOTES, logged), "percent", _about_votes(rows), False),
         (
             {name: one for name, one in logged.items() if name not in shown},
             "value",
@@ -80,16 +80,18 @@ def last_votes(path: Path) -> Mapping[str, float] | None:
     return next((row for row in reversed(read_log(path)) if "vote_selected" in row), None)
 
 
-def _about_votes(right: bool) -> str:
-    if right:
+def _about_votes(rows: Sequence[Mapping[str, float]]) -> str:
+    """The votes are judged by unlabelled images whose labels are known, by valid ones, or not at all."""
+    judging = next((row for row in rows if "vote_right" in row), None)
+    if judging is not None and "vote_selected" in judging:
         return (
             "On unlabelled images whose labels only the evaluation knows: how often two heads disagree, how many "
             "pseudo-labels their votes give, and how many of those are right. Wrong votes teach wrong things."
         )
-    return (
-        "On unlabelled images: how often two heads disagree, and how many pseudo-labels their votes give. How many of "
-        "those are right cannot be known without labels."
-    )
+    how = "On unlabelled images: how often two heads disagree, and how many pseudo-labels their votes give."
+    if judging is not None:
+        return f"{how} How many are right is told by {_part(judging)} images. Wrong votes teach wrong things."
+    return f"{how} How many of those are right cannot be known without labels."
 
 
 def _head_errors(rows: Sequence[Mapping[str, float]]) -> tuple[str, dict[str, tuple[list[float], list[float]]]]:

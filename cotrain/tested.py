@@ -33,7 +33,7 @@ WORDS = {
 }
 FITTED = WORDS["fitted"]
 COVERAGES = (0.95, 0.9, 0.8, 0.5)
-DIGITS = 6  # of a probability, as predict writes it
+DIGITS = 6  # of a threshold, at most
 RELIABILITY = (
     "Above: of the images in a bin of confidence, how many are right (short lines), and how far that is from their "
     "mean confidence (orange). Lines on the dashed diagonal mean that a probability can be believed; below it the "
@@ -88,7 +88,7 @@ class Tested:
     diagrams: list[Figure]
     risk: Figure
     aurc: float
-    temperature: float  # of the probabilities that are answered from, as predict has it
+    temperature: float | None  # fitted on valid images, if there are any: predict has it too
     answered: list[Answered]
     confused: findings.Counts
     heat_map: Figure | None  # where there are too many classes for a table
@@ -138,8 +138,8 @@ def tested(
         alone = ensemble_probabilities(labelled_only.logits, rule)
         both["labelled only"] = risk_coverage(*confidence_and_right(alone, labelled_only.labels))
     named = {WORDS[name]: each for name, each in temperatures(parts.get("valid"), rule).items()}
-    temperature = named.get(FITTED, 1.0)
-    sureness = with_temperature(test.logits, temperature, rule).gather(-1, said[:, None])[:, 0].double().numpy()
+    temperature = named.get(FITTED)
+    sureness = with_temperature(test.logits, temperature or 1.0, rule).gather(-1, said[:, None])[:, 0].double().numpy()
     return Tested(
         images=len(right),
         error=error_percent(said, test.labels),
@@ -166,7 +166,6 @@ def tested(
 
 def answered_from(sureness: NDArray[np.float64], right: NDArray[np.bool_]) -> list[Answered]:
     """From 0 on, and from thresholds that answer about so many as COVERAGES say; `predict` would answer the same."""
-    sureness = sureness.round(DIGITS)
     surest = np.sort(sureness)[::-1]
     thresholds = {0.0, *(_short(surest, max(1, round(share * len(right)))) for share in COVERAGES)}
     rows = []
@@ -179,13 +178,14 @@ def answered_from(sureness: NDArray[np.float64], right: NDArray[np.bool_]) -> li
 
 
 def _short(surest: NDArray[np.float64], wanted: int) -> float:
-    """A threshold that answers no more of them than needed for so many, with as few digits as that takes."""
+    """A threshold that answers so many of them, with as few digits as that takes."""
     needed = int((surest >= surest[wanted - 1]).sum())
-    for digits in range(1, DIGITS):
+    short = 0.0
+    for digits in range(1, DIGITS + 1):
         short = float(np.floor(surest[wanted - 1] * 10**digits)) / 10**digits
         if int((surest >= short).sum()) == needed:
-            return short
-    return float(surest[wanted - 1])
+            break
+    return short
 
 
 def _calibrated(

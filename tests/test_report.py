@@ -488,7 +488,7 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     labels = parts["test"].labels
     probabilities = (parts["test"].logits.double() / temperature).softmax(-1).mean(0)
     sure, guess = probabilities.max(-1)
-    table = [{"path": str(row), "probability": round(p.item(), 6), "error": ""} for row, p in enumerate(sure)]
+    table = [{"path": str(row), "probability": p.item(), "error": ""} for row, p in enumerate(sure)]
     assert [row[0] for row in rows].count("any") == 1 and len(rows) == 5
     for probability, of_all, wrong, error, most in rows:
         below = 0.0 if probability == "any" else float(probability)
@@ -539,6 +539,10 @@ def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
     read = shown(copy)
     assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
     assert "How many of those are right cannot be known" in words(read, "learning")
+    copy.log_path.write_text(copy.log_path.read_text() + '{"step": 100, "valid_error": 9.0, "vote_right": 88.0}\n')
+    read = shown(copy)
+    assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
+    assert "How many are right is told by valid images" in words(read, "learning")
 
 
 def test_images_to_label_next_are_not_promised_too_much(
@@ -560,7 +564,7 @@ def test_each_head_is_shown_with_every_temperature(tmp_path: Path) -> None:
     parts = read_outputs(run.scores_path)
     fitted = fit_temperature(parts["valid"].logits, parts["valid"].labels, "probabilities")
     heads, *rows = table_of(page([show(Subject(run, None))]), "ece-of-heads")
-    assert heads == ["head", "T = 1.00", "T = 2.00", f"T = {fitted:.2f}"]
+    assert heads == ["head", "T = 1.00", "T = 2.00", f"T = {fitted:.2f}, fitted"]
     assert [row[0] for row in rows] == ["head 1", "head 2", "head 3", "together"]
     test = parts["test"]
     for number, (_, *eces) in enumerate(rows[:3]):
