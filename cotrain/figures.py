@@ -137,7 +137,7 @@ def reliability_diagram(
 ) -> Figure:
     """The paper's figure: accuracy by confidence above the histogram of confidence; accuracy and confidence percent."""
     canvas = Canvas(figsize=(3.4, 4.2))
-    above, below = axes_at(canvas, [0.16, 0.42, 0.8, 0.51]), axes_at(canvas, [0.16, 0.11, 0.8, 0.25])
+    above, below = axes_at(canvas, [0.19, 0.42, 0.77, 0.51]), axes_at(canvas, [0.19, 0.11, 0.77, 0.25])
     draw_reliability(palette, above, below, found, accuracy, confidence)
     above.set_ylabel("accuracy")
     below.set_ylabel("share of images")

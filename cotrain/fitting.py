@@ -95,6 +95,12 @@ def _write_page(run: Run, dataset: Dataset) -> None:
     write_report(run, dataset)
 
 
+def _track_figures(run: Run, dataset: Dataset) -> None:
+    from cotrain.closing import track_figures  # matplotlib takes a while
+
+    track_figures(run, dataset)
+
+
 def trained(
     run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: tuple[str, float] | None = None
 ) -> Mapping[str, Any]:
@@ -106,6 +112,8 @@ def trained(
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
         ranks.from_first(lambda: _write_page(run, dataset))
+    if run.config.run.track == "tensorboard":
+        ranks.from_first(lambda: _track_figures(run, dataset))
     return result
 
 

@@ -26,6 +26,7 @@ SHOWN = 24  # pictures of a kind
 LISTED = 200  # rows of label_next.csv
 LOOKED_AT = 5_000  # unlabelled images that are searched for those to label
 SIDE = 96  # pixels; larger images are made smaller
+GAP = 8  # pixels between the pictures of a sheet
 COLUMNS = ("path", "row", "class", "probability", "heads_agree", "disagreement")
 
 
@@ -50,6 +51,15 @@ class Doubt:
     @property
     def heads_agree(self) -> int:
         return self.heads.count(self.said)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The unlabelled images that the model knows least about, of those that were looked at."""
+
+    doubts: list[Doubt]
+    looked_at: int
+    unlabelled: int
 
 
 @dataclass(frozen=True)
@@ -80,11 +90,14 @@ def sure_mistakes(test: Outputs, rule: str, dataset: Dataset) -> list[Picture]:
     return found
 
 
-def doubts(model: Model, dataset: Dataset, split: Split) -> list[Doubt]:
-    """Unlabelled images of which the heads say the most different things; with one head, of which it is least sure."""
-    rows = evenly(np.setdiff1d(np.asarray(split.unlabelled, np.int64), np.asarray(split.labelled, np.int64)), LOOKED_AT)
-    if len(rows) == 0:
-        return []
+def search(model: Model, dataset: Dataset, split: Split) -> Search:
+    """For images of which the heads' probabilities differ most; with one head, of which it is least sure."""
+    unlabelled = np.setdiff1d(np.asarray(split.unlabelled, np.int64), np.asarray(split.labelled, np.int64))
+    rows = evenly(unlabelled, LOOKED_AT)
+    return Search(_doubts(model, dataset, rows) if len(rows) else [], len(rows), len(unlabelled))
+
+
+def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
     logits = model.logits(dataset.images, rows)
     amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
     probability, said = ensemble_probabilities(logits, model.config.run.ensemble).max(dim=-1)
@@ -158,6 +171,31 @@ def _strips(views: NDArray[np.uint8], number: int) -> list[str]:
             strip.paste(tile.convert("RGBA"), (place * step, 0))
         strips.append(_uri(strip))
     return strips
+
+
+def in_rows(uris: list[str], columns: int = 6) -> list[list[str]]:
+    return [uris[start : start + columns] for start in range(0, len(uris), columns)]
+
+
+def sheet(rows: list[list[str]]) -> bytes:
+    """One PNG file of equally high pictures in rows, on white; small ones are enlarged."""
+    tiles = [[_enlarged(uri) for uri in row] for row in rows]
+    width, step = max(sum(tile.width + GAP for tile in row) for row in tiles), tiles[0][0].height + GAP
+    whole = Image.new("RGBA", (width, step * len(tiles)), "white")
+    for place, row in enumerate(tiles):
+        left = 0
+        for tile in row:
+            whole.alpha_composite(tile, (left, place * step))
+            left += tile.width + GAP
+    content = io.BytesIO()
+    whole.convert("RGB").save(content, "PNG")
+    return content.getvalue()
+
+
+def _enlarged(uri: str) -> Image.Image:
+    picture = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA")
+    times = max(1, SIDE // picture.height)
+    return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
 
 
 def _drawn_row(dataset: Dataset, row: int) -> str:

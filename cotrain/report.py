@@ -6,7 +6,8 @@ All of it is read back from the run folders; only pictures need the data too.
 import base64
 import hashlib
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,24 +16,25 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from cotrain import figures, pictures
+from cotrain import pictures
+from cotrain.calibrate import BINS
 from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import settings_of
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs
-from cotrain.figures import ON_PAGE, Figure, Series
-from cotrain.log import LOSSES, read_log
-from cotrain.pictures import Doubt, Picture, ViewsOfImage
+from cotrain.figures import ON_PAGE, Figure
+from cotrain.learning import last_seconds, last_votes, learning_curves
+from cotrain.pictures import Picture, Search, ViewsOfImage
 from cotrain.predict import load
 from cotrain.progress import clock
 from cotrain.run import Run
-from cotrain.tested import RELIABILITY, Tested, checked_outputs, tested
+from cotrain.tested import FITTED, RELIABILITY, Tested, checked_outputs, outputs_alone, tested
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
 
-VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent, in log.jsonl
 PAGE = "report.html"
 LABEL_NEXT = "label_next.csv"
+MOST_BINS = 100
 OURS = '<meta name="generator" content="cotrain report">'
 WORDS = {
     "helped": "The unlabelled images helped",
@@ -53,7 +55,6 @@ class Subject:
 @dataclass(frozen=True)
 class Images:
     mistakes: list[Picture]
-    doubts: list[Doubt]
     label_next: list[Picture]
     views: list[ViewsOfImage]
 
@@ -70,6 +71,9 @@ class Shown:
     learning: list[Figure]
     tested: Tested | None
     verdict: Verdict | None
+    alone_seconds: float | None  # that the labelled-only network was trained
+    votes: Mapping[str, float] | None  # on unlabelled images, in percent
+    search: Search | None  # for images to label next; needs the data
     images: Images | None
     without: str  # why there are no images
     strong_missing: bool  # CTAugment's views depend on what it learned, and are not drawn
@@ -78,13 +82,15 @@ class Shown:
     settings: list[tuple[str, str, str]]
 
 
-def write_report(run: Run, dataset: Dataset | None, *, without: str = "", out: Path | None = None) -> Path:
+def write_report(
+    run: Run, dataset: Dataset | None, *, without: str = "", out: Path | None = None, bins: int = BINS
+) -> Path:
     """report.html in the run's folder, or elsewhere; and label_next.csv, where the data are at hand."""
-    shown = show(Subject(run, dataset, without))
+    shown = show(Subject(run, dataset, without), bins)
     path = out or run.folder / PAGE
     write_page(path, [shown])
-    if shown.images is not None and dataset is not None:
-        pictures.write_doubts(run.folder / LABEL_NEXT, shown.images.doubts, dataset)
+    if shown.search is not None and dataset is not None:
+        pictures.write_doubts(run.folder / LABEL_NEXT, shown.search.doubts, dataset)
     return path
 
 
@@ -100,29 +106,41 @@ def check_free(path: Path, runs: Sequence[Run]) -> None:
         raise UserError(f"{path} exists already and is no page of cotrain's; choose another --out")
 
 
-def show(subject: Subject) -> Shown:
+def check_bins(bins: int) -> None:
+    if not 1 <= bins <= MOST_BINS:
+        raise UserError(f"--bins {bins}: there must be between 1 and {MOST_BINS} bins of confidence")
+
+
+def show(subject: Subject, bins: int = BINS) -> Shown:
+    """`bins` of confidence has every ECE and reliability diagram."""
     run, dataset = subject.run, subject.dataset
     result = run.result
     if result is None:
         raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with cotrain fit --resume")
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = checked_outputs(run.scores_path, classes)
-    alone = _labelled_only(run, classes)
-    found = tested(parts, alone, run.config.run.ensemble) if "test" in parts else None
-    without, images = subject.without, None
-    if dataset is not None and not pictures.can_be_drawn(dataset):
-        without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
-    elif dataset is not None:
-        images = _images(run, dataset, parts.get("test"))
+    alone = outputs_alone(run, classes)
+    found = tested(parts, alone, run.config.run.ensemble, bins=bins) if "test" in parts else None
+    without, search, images = subject.without, None, None
+    if dataset is not None:
+        run.check_data(dataset)
+        search = pictures.search(load(run.folder, device="auto"), dataset, run.split)
+        if pictures.can_be_drawn(dataset):
+            images = _images(run, dataset, parts.get("test"), search)
+        else:
+            without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
     return Shown(
         name=str(run.folder),
         classes=classes,
         split=run.split.hash,
         heads=run.config.method.heads,
         result=result,
-        learning=learning_curves(run),
+        learning=learning_curves(run, ON_PAGE),
         tested=found,
         verdict=_verdict(run, result, parts.get("test"), alone),
+        alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
+        votes=last_votes(run.log_path),
+        search=search,
         images=images,
         without=without,
         strong_missing=run.config.method.views.ctaugment != "none",
@@ -130,11 +148,6 @@ def show(subject: Subject) -> Shown:
         versions={name: str(number) for name, number in result.get("versions", {}).items()},
         settings=[(key, _plain(value), meaning) for key, value, _, meaning in settings_of(run.config)],
     )
-
-
-def _labelled_only(run: Run, classes: Sequence[str]) -> Outputs | None:
-    path = run.baseline_folder / run.scores_path.name
-    return checked_outputs(path, classes).get("test") if path.exists() else None
 
 
 def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, alone: Outputs | None) -> Verdict | None:
@@ -146,84 +159,19 @@ def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, alone: Outp
     return verdict(ours, alone, run.config.run.ensemble) if ours is not None and alone is not None else None
 
 
-def _images(run: Run, dataset: Dataset, test: Outputs | None) -> Images:
-    run.check_data(dataset)
-    doubts = pictures.doubts(load(run.folder, device="auto"), dataset, run.split)
+def _images(run: Run, dataset: Dataset, test: Outputs | None, search: Search) -> Images:
     return Images(
         mistakes=pictures.sure_mistakes(test, run.config.run.ensemble, dataset) if test is not None else [],
-        doubts=doubts,
-        label_next=pictures.pictures_of(doubts, dataset),
+        label_next=pictures.pictures_of(search.doubts, dataset),
         views=pictures.some_views(dataset, run.split, run.config),
     )
-
-
-def learning_curves(run: Run) -> list[Figure]:
-    """Of what log.jsonl has: losses, errors, shares, the learning rate, and whatever else a method watches."""
-    logged = _series(run.log_path)
-    errors = {name.removesuffix("_error"): logged[name] for name in logged if name.endswith("_error")}
-    alone = _series(run.baseline_folder / run.log_path.name)
-    for part in [part for part in errors if f"{part}_error" in alone][:1]:
-        errors[f"{part}, labelled only"] = alone[f"{part}_error"]
-    votes = {name.replace("_", " "): logged[name] for name in VOTES if name in logged}
-    shown = {*LOSSES, "lr", *VOTES, *(name for name in logged if name.endswith("_error"))}
-    rest = {name: one for name, one in logged.items() if name not in shown}
-    shares = {name: one for name, one in rest.items() if all(0 <= value <= 1 for value in one[1])}
-    others = {name: one for name, one in rest.items() if name not in shares}
-    groups: list[tuple[Series, str, str, bool]] = [
-        (
-            errors,
-            "error (%)",
-            "Errors of the averaged network when they were looked at during training; lower is better.",
-            False,
-        ),
-        (
-            {name: logged[name] for name in LOSSES if name in logged},
-            "loss",
-            "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the "
-            "log. Both should fall or stay level; jumps mean too high a learning rate.",
-            False,
-        ),
-        (
-            shares,
-            "share",
-            "Shares that the method watches. agreement or selected: how many pseudo-labels were used. Near 0 for long, "
-            "nothing is learned from the unlabelled images; at 1 from the start, every guess is believed.",
-            True,
-        ),
-        (
-            votes,
-            "percent",
-            "On unlabelled images whose labels only the evaluation knows: how often two heads disagree, how many "
-            "pseudo-labels their votes give, and how many of those are right. Wrong votes teach wrong things.",
-            False,
-        ),
-        (others, "value", "What else the method watches, as its file says.", False),
-        (
-            {"learning rate": logged["lr"]} if "lr" in logged else {},
-            "learning rate",
-            "The learning rate of each step: how far one step may change the network.",
-            False,
-        ),
-    ]
-    return [figures.curves(ON_PAGE, some, unit, caption, share=share) for some, unit, caption, share in groups if some]
-
-
-def _series(path: Path) -> dict[str, tuple[list[float], list[float]]]:
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    for row in read_log(path):
-        for name, value in row.items():
-            if name not in ("step", "seconds") and isinstance(value, int | float) and math.isfinite(value):
-                steps, values = series.setdefault(name, ([], []))
-                steps.append(row["step"])
-                values.append(value)
-    return series
 
 
 def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str, str]:
     split, config = run.split, run.config
     parts = {name: len(getattr(split, name)) for name in ("labelled", "unlabelled", "valid", "test")}
     facts = {
-        "command": run.command,
+        "command": as_typed(run.command),
         "data": split.source or "arrays",
         "images": ", ".join(f"{number:,} {name}" for name, number in parts.items()),
         "classes": f"{len(classes):,}",
@@ -241,6 +189,17 @@ def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str
         processes = f", {result['ranks']} processes" if result.get("ranks", 1) > 1 else ""
         facts["computed"] = f"on {result['device']} in {result.get('precision', 'float32')}{processes}"
     return facts
+
+
+def as_typed(command: str) -> str:
+    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return command
+    path = Path(program)
+    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
+    return shlex.join(["cotrain", *arguments]) if ours else command
 
 
 def notes_on(shown: Sequence[Shown]) -> list[str]:
@@ -265,6 +224,7 @@ def page(shown: Sequence[Shown]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words=WORDS,
         how_to_read_reliability=RELIABILITY,
+        fitted=FITTED,
         clock=clock,
     )
 

@@ -1,13 +1,16 @@
 """What the page says of a run's test images, from scores.npz."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from cotrain import figures, findings
 from cotrain.calibrate import (
+    BINS,
     Calibration,
     calibration,
     confidence_and_right,
@@ -18,7 +21,8 @@ from cotrain.evaluate import Outputs, error_interval, read_outputs, temperatures
 from cotrain.figures import ON_PAGE, Figure, Palette
 from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
-from cotrain.selective import risk_coverage
+from cotrain.run import Run
+from cotrain.selective import error_bound, risk_coverage
 from cotrain.types import UserError
 
 READABLE = 20  # classes; of more the confusion matrix is a picture without numbers
@@ -27,12 +31,18 @@ WORDS = {
     "paper": "the paper's temperature",
     "fitted": "temperature fitted on valid images",
 }
-COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
+FITTED = WORDS["fitted"]
+COVERAGES = (0.95, 0.9, 0.8, 0.5)
+DIGITS = 6  # of a threshold, at most
 RELIABILITY = (
     "Above: of the images in a bin of confidence, how many are right (short lines), and how far that is from their "
     "mean confidence (orange). Lines on the dashed diagonal mean that a probability can be believed; below it the "
     "network is too sure, above it not sure enough. Below: how many images there are in each bin, with the accuracy "
     "(solid) and the mean confidence (dashed)."
+)
+IN_SHORT = (
+    "Short lines on the dashed diagonal: such probabilities can be believed; below it the network is too sure, above "
+    "it not sure enough."
 )
 RISK = (
     "From left to right more images are answered, the surest first; the rest would go to a person. The lower the "
@@ -54,17 +64,32 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """What comes of answering from a probability on."""
+
+    probability: float
+    answered: int
+    wrong: int  # of those
+    share: float  # answered, of all test images
+    error: float
+    bound: float  # the error is at most this, with 95 % confidence
+
+
+@dataclass(frozen=True)
 class Tested:
     """All that the labels of the test images tell. Percent, unless it says otherwise."""
 
     images: int
     error: float
     interval: tuple[float, float]
-    calibrated: list[Calibrated]
+    bins: int
+    calibrated: list[Calibrated]  # the ensemble, with each temperature
+    calibrated_heads: list[list[Calibrated]]  # each head, with the same; none of a single head
     diagrams: list[Figure]
     risk: Figure
     aurc: float
-    answered: list[tuple[float, float]]  # coverage, error
+    temperature: float | None  # fitted on valid images, if there are any: predict has it too
+    answered: list[Answered]
     confused: findings.Counts
     heat_map: Figure | None  # where there are too many classes for a table
     worst: list[findings.Confusion]
@@ -87,7 +112,20 @@ def checked_outputs(path: Path, classes: Sequence[str]) -> dict[str, Outputs]:
     return parts
 
 
-def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str, palette: Palette = ON_PAGE) -> Tested:
+def outputs_alone(run: Run, classes: Sequence[str]) -> Outputs | None:
+    """What the labelled-only network said of the test images, if there is one."""
+    path = run.baseline_folder / run.scores_path.name
+    return checked_outputs(path, classes).get("test") if path.exists() else None
+
+
+def tested(
+    parts: dict[str, Outputs],
+    labelled_only: Outputs | None,
+    rule: str,
+    palette: Palette = ON_PAGE,
+    *,
+    bins: int = BINS,
+) -> Tested:
     test = parts["test"]
     classes = test.logits.shape[-1]
     probabilities = ensemble_probabilities(test.logits, rule)
@@ -100,47 +138,77 @@ def tested(parts: dict[str, Outputs], labelled_only: Outputs | None, rule: str, 
         alone = ensemble_probabilities(labelled_only.logits, rule)
         both["labelled only"] = risk_coverage(*confidence_and_right(alone, labelled_only.labels))
     named = {WORDS[name]: each for name, each in temperatures(parts.get("valid"), rule).items()}
-    at_whole = {share: max(1, round(share * len(right))) for share in COVERAGES}
+    temperature = named.get(FITTED)
+    sureness = with_temperature(test.logits, temperature or 1.0, rule).gather(-1, said[:, None])[:, 0].double().numpy()
     return Tested(
         images=len(right),
         error=error_percent(said, test.labels),
         interval=error_interval(int((~right).sum()), len(right)),
-        calibrated=[
-            *(
-                Calibrated(name, each, calibration(with_temperature(test.logits, each, rule), test.labels))
-                for name, each in named.items()
-            ),
-            *_of_heads(test),
+        bins=bins,
+        calibrated=_calibrated("", test.logits, test, named, rule, bins),
+        calibrated_heads=[
+            _calibrated(f"head {number}", head[None], test, named, rule, bins)
+            for number, head in enumerate(test.logits, start=1)
+            if len(test.logits) > 1
         ],
-        diagrams=[_diagram(palette, test, name, each, rule) for name, each in named.items()],
+        diagrams=[_diagram(palette, test, name, each, rule, bins) for name, each in named.items()],
         risk=figures.risk_coverage_curve(palette, both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
         aurc=100 * curve.area,
-        answered=[(100 * share, 100 * float(curve.risk[answered - 1])) for share, answered in at_whole.items()],
+        temperature=temperature,
+        answered=answered_from(sureness, right),
         confused=confused,
-        heat_map=_heat_map(palette, confused) if classes > READABLE else None,
+        heat_map=heat_map_of(palette, confused) if classes > READABLE else None,
         worst=findings.worst_confusions(confused),
         by_class=findings.by_class(confused),
         heads=heads_of(test.logits, test.labels),
     )
 
 
-def _of_heads(test: Outputs) -> list[Calibrated]:
-    heads = test.logits if len(test.logits) > 1 else test.logits[:0]
+def answered_from(sureness: NDArray[np.float64], right: NDArray[np.bool_]) -> list[Answered]:
+    """From 0 on, and from thresholds that answer about so many as COVERAGES say; `predict` would answer the same."""
+    surest = np.sort(sureness)[::-1]
+    thresholds = {0.0, *(_short(surest, max(1, round(share * len(right)))) for share in COVERAGES)}
+    rows = []
+    for threshold in sorted(thresholds):
+        kept = sureness >= threshold
+        answered, wrong = int(kept.sum()), int((kept & ~right).sum())
+        share, error = 100 * answered / len(right), 100 * wrong / answered
+        rows.append(Answered(threshold, answered, wrong, share, error, 100 * error_bound(wrong, answered, 0.95)))
+    return rows
+
+
+def _short(surest: NDArray[np.float64], wanted: int) -> float:
+    """A threshold that answers so many of them, with as few digits as that takes."""
+    needed = int((surest >= surest[wanted - 1]).sum())
+    short = 0.0
+    for digits in range(1, DIGITS + 1):
+        short = float(np.floor(surest[wanted - 1] * 10**digits)) / 10**digits
+        if int((surest >= short).sum()) == needed:
+            break
+    return short
+
+
+def _calibrated(
+    name: str, logits: Tensor, test: Outputs, named: Mapping[str, float], rule: str, bins: int
+) -> list[Calibrated]:
+    """With each temperature. What has no name is called by that."""
     return [
-        Calibrated(f"head {number}", 1.0, calibration(head.double().softmax(dim=-1), test.labels))
-        for number, head in enumerate(heads, start=1)
+        Calibrated(name or how, each, calibration(with_temperature(logits, each, rule), test.labels, bins))
+        for how, each in named.items()
     ]
 
 
-def _diagram(palette: Palette, test: Outputs, name: str, temperature: float, rule: str) -> Figure:
+def _diagram(palette: Palette, test: Outputs, name: str, temperature: float, rule: str, bins: int) -> Figure:
     probabilities = with_temperature(test.logits, temperature, rule)
     confidence, right = confidence_and_right(probabilities, test.labels)
-    found = reliability(confidence, right)
+    found = reliability(confidence, right, bins)
+    accuracy, mean = 100 * float(right.mean()), 100 * float(confidence.mean())
     what = f"{name[0].upper()}{name[1:]}, T = {temperature:.2f}: ECE {found.gap:.2f}\N{NO-BREAK SPACE}%."
-    return figures.reliability_diagram(palette, found, 100 * float(right.mean()), 100 * float(confidence.mean()), what)
+    on_the_whole = f"On the whole {mean:.1f}\N{NO-BREAK SPACE}% sure and {accuracy:.1f}\N{NO-BREAK SPACE}% right."
+    return figures.reliability_diagram(palette, found, accuracy, mean, f"{what} {IN_SHORT} {on_the_whole}")
 
 
-def _heat_map(palette: Palette, confused: findings.Counts) -> Figure:
+def heat_map_of(palette: Palette, confused: findings.Counts) -> Figure:
     images = confused.sum(axis=1, keepdims=True)
     shares = np.divide(confused, images, where=images > 0, out=np.full(confused.shape, np.nan))
     return figures.heat_map(palette, shares, HEAT_MAP)

@@ -1,17 +1,34 @@
-"""The lines of log.jsonl for those who watch runs elsewhere too."""
+"""The lines of log.jsonl, and the figures of a finished run, for those who watch runs elsewhere too."""
 
+import io
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from cotrain.types import UserError
+
+BOARD = "tensorboard"
+FIGURES = ".figures"  # how the file of the figures ends
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture with the words that belong to it."""
+
+    png: bytes
+    words: str
 
 
 class TensorBoard:
     """Scalars by step in the folder `tensorboard` of a run. What a killed run wrote beyond its checkpoint is hidden."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        self.writer = _summary_writer()(str(folder / "tensorboard"), purge_step=step + 1)
+        self.writer = _summary_writer()(str(folder / BOARD), purge_step=step + 1)
 
     def write(self, row: Mapping[str, float]) -> None:
         step = int(row["step"])
@@ -30,6 +47,25 @@ def check_tracker(kind: str) -> None:
 
 def tracker(kind: str, folder: Path, step: int) -> TensorBoard | None:
     return TensorBoard(folder, step) if kind == "tensorboard" else None
+
+
+def has_figures(folder: Path) -> bool:
+    return any((folder / BOARD).glob(f"*{FIGURES}"))
+
+
+def write_figures(folder: Path, step: int, shots: Mapping[str, Shot]) -> None:
+    """In a file of their own, which is there as a whole or not at all."""
+    board = folder / BOARD
+    board.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".figures-", dir=folder) as half:
+        writer = _summary_writer()(half, filename_suffix=FIGURES)
+        for tag, shot in shots.items():
+            pixels = np.asarray(Image.open(io.BytesIO(shot.png)).convert("RGB"))
+            writer.add_image(tag, pixels, step, dataformats="HWC")
+            writer.add_text(tag, shot.words.encode(errors="backslashreplace").decode(), step)
+        writer.close()
+        for path in Path(half).iterdir():
+            path.rename(board / path.name)
 
 
 def _summary_writer() -> Any:

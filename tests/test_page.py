@@ -123,6 +123,40 @@ def test_tables_sort(opened) -> None:
     assert column(2) == sorted(column(2), key=str.lower)
 
 
+def test_every_table_of_rows_sorts(opened) -> None:
+    """By any column, either way. A matrix and the pictures of views are no rows to sort."""
+    one = opened("one")
+    assert one.locator("table:not(.sortable):not(.confusion):not(.views)").count() == 0
+    tables = one.locator("table.sortable")
+    assert {*tables.evaluate_all("all => all.map(table => table.dataset.of)")} >= {"answered", "heads", "ece-of-heads"}
+    one.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
+    for table in tables.all():
+        headings = table.locator("thead th")
+        for place in range(headings.count()):
+            heading = headings.nth(place)
+            rows = []
+            for direction in ("ascending", "descending"):
+                heading.get_by_role("button").click()
+                assert heading.get_attribute("aria-sort") == direction
+                cells = table.locator(f"tbody tr > :nth-child({place + 1})")
+                values = cells.evaluate_all("all => all.map(cell => cell.dataset.value)")
+                known = [value for value in values if value != ""]
+                assert values == known + [""] * (len(values) - len(known))
+                if heading.get_attribute("data-kind") == "number":
+                    assert [float(value) for value in known] == sorted(
+                        (float(value) for value in known), reverse=direction == "descending"
+                    )
+                rows.append(known)
+            assert sorted(rows[0]) == sorted(rows[1]) and (len({*rows[0]}) < 2 or rows[0][0] != rows[1][0])
+
+
+def test_tables_that_people_read_on_a_phone_fit_it(opened) -> None:
+    one = opened("one", WIDTHS[0])
+    for name in ("answered", "heads", "ece-of-heads"):
+        table = one.locator(f"table[data-of={name}]")
+        assert table.bounding_box()["width"] <= table.locator("..").bounding_box()["width"] + 1, name
+
+
 def test_a_script_from_the_data_would_not_run(browser, pages: dict[str, Path]) -> None:
     """The policy of the page allows its own script only."""
     one = browser.new_page()

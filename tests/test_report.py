@@ -11,13 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from scipy.stats import binomtest
 
 import cotrain
-from cotrain import Config, Dataset, UserError, pictures
+from cotrain import Config, Dataset, UserError, methods, pictures, recipe_named
+from cotrain.calibrate import fit_temperature
 from cotrain.cli import main
 from cotrain.cli_report import data_of
 from cotrain.data import open_data
 from cotrain.evaluate import read_outputs, write_outputs
+from cotrain.learning import SHARES
+from cotrain.predict import deferred
 from cotrain.report import Subject, page, show, write_report
 from cotrain.run import Run
 from cotrain.verdict import verdict
@@ -127,13 +132,39 @@ def test_every_picture_has_a_text_and_every_figure_a_caption(html: str) -> None:
     assert len(drawn) == len(read.all("figure")) == len(read.all("figcaption")) >= 7
     assert all(one["role"] == "img" and len(one["aria-label"]) > 20 for one in drawn)
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.S)
-    assert all(len(caption) > 10 for caption in captions)
+    hints = {
+        "error (%)": "lower is better",
+        "loss": "should fall or stay level",
+        "share": "every guess is believed",
+        "percent": "Wrong votes teach wrong things",
+        "learning rate": "how far one step may change the network",
+        "Reliability": "below it the network is too sure, above it not sure enough",
+        "answered": "The lower the curve, the better",
+    }
+    found = []
+    for one, caption in zip(drawn, captions, strict=True):
+        alt = one["aria-label"].removeprefix("Line chart of ").removeprefix("the error among the images that are ")
+        (kind,) = (kind for kind in hints if alt.startswith(kind))
+        assert hints[kind] in caption, kind
+        found.append(kind)
+    assert found.count("Reliability") == 2 and {*found} == {*hints}
+
+
+def test_captions_of_reliability_have_the_numbers(html: str, run: Run) -> None:
+    test = read_outputs(run.scores_path)["test"]
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.S)
+    for temperature in (1.0, 2.0):
+        probabilities = (test.logits / temperature).double().softmax(-1).mean(0)
+        sure, right = 100 * probabilities.max(-1).values, 100 * (probabilities.argmax(-1) == test.labels).double()
+        whole = f"On the whole {sure.mean():.1f}\xa0% sure and {right.mean():.1f}\xa0% right."
+        assert sum(f"T = {temperature:.2f}: ECE" in caption and whole in caption for caption in captions) == 1
 
 
 def test_ids_are_unique_and_used_ones_exist(html: str) -> None:
     ids = [attributes["id"] for _, attributes in Read(html).elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) <= set(ids)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', html))
+    assert len(used) > len(SECTIONS) and used <= set(ids)
 
 
 def test_figures_have_no_colour_of_their_own(html: str) -> None:
@@ -156,6 +187,7 @@ def test_what_the_sections_say(html: str, run: Run) -> None:
     assert [table.get("class") for table in read.all("table")].count("confusion") == 1
     assert "owl 0 " in words(read, "classes")  # no test image of the last class
     assert "3 of 3" in words(read, "heads") and "80.0 % of the unlabelled images" in words(read, "heads")
+    assert "a pseudo-label for 90.0 % of unlabelled images, 80.0 % of them right; for" in words(read, "heads")
     about = words(read, "about")
     for fact in ("cotrain fit noise", "123,456", run.split.hash, "torch 2.13.0", "optim.lr", "0:11 for 100 steps"):
         assert fact in about
@@ -205,17 +237,19 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     dataset = replace(dataset, paths=files)
     run = made_up_run(tmp_path / "<i>run", dataset)
     with open(run.log_path, "a") as log:
-        log.write(json.dumps({"step": 100, "<u>$\\frac{$": 0.5, "bad": "word", "<s>": float("nan")}) + "\n")
+        row = {"step": 100, "<u>$\\frac{$": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
+        log.write(json.dumps(row) + "\n")
     text = write_report(run, dataset).read_text()
     read = Read(text)
-    for tag in ("b", "i"):
-        assert all(not text.count(f"<{tag}>{name}") for name in ("0", "run"))
+    assert "<b>" in words(read, "images") and "<i>run" in words(read, "head")
+    assert re.findall(r"<b>\d+</b>|<i>run", text) == []
+    assert "<u>$" in words(read, "learning")
     assert {"u", "s"} & {tag for tag, _ in read.elements} == set()
     assert len(read.all("script")) == 1
     assert all("onerror" not in image for image in read.all("img"))
     assert "<script>alert(1)</script>" in words(read, "classes")
     assert "{{ 7 * 7 }}" in words(read, "classes")
-    assert (run.folder / "label_next.csv").read_bytes().count(b"\xfe.png") == len(read_rows(run))
+    assert (run.folder / "label_next.csv").read_bytes().count(b"\xfe.png") == len(read_rows(run)) > 0
 
 
 def read_rows(run: Run) -> list[str]:
@@ -251,7 +285,8 @@ def test_all_predictions_equal(kind: str, images: int, tmp_path: Path) -> None:
     }[kind]
     read = Read(page([show(Subject(made_up_run(tmp_path / "run", dataset, logits=logits.clone()), None))]))
     assert [section["id"] for section in read.all("section")] == SECTIONS
-    assert "nan" not in words(read, "classes") + words(read, "calibration") + words(read, "verdict")
+    said = " ".join([*read.text.values(), *(one["aria-label"] for one in read.all("svg"))])
+    assert re.findall(r"\b(nan|inf)\b", said) == []
     assert ("No test image was mistaken" in words(read, "confusion")) == (kind == "right")
 
 
@@ -262,7 +297,10 @@ def test_one_image_in_each_bin(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", dataset, logits=probabilities.log().expand(3, 7, 3).clone())
     found = show(Subject(run, None)).tested
     assert found.images == 7
-    assert found.calibrated[0].numbers.ece == pytest.approx(found.calibrated[0].numbers.adaptive_ece)
+    right = (dataset.labels[dataset.test] == 0).double()
+    gap = 100 * (right - wanted).abs().mean().item()
+    assert found.calibrated[0].numbers.ece == pytest.approx(gap, abs=1e-4)
+    assert found.calibrated[0].numbers.adaptive_ece == pytest.approx(gap, abs=1e-4)
 
 
 def test_two_hundred_classes_are_a_picture(tmp_path: Path) -> None:
@@ -282,7 +320,8 @@ def test_several_runs_side_by_side(run: Run, data: Dataset, tmp_path: Path) -> N
     read = Read(page([show(Subject(run, data)), show(Subject(second, other))]))
     assert [section["id"] for section in read.all("section")] == SECTIONS
     assert "do not have the same classes" in words(read, "verdict")
-    assert "helped" in words(read, "verdict") and "hurt" in words(read, "verdict")
+    for word in ("helped", "hurt"):
+        assert words(read, "verdict").count(f"The unlabelled images {word}") == 1
     assert read.all("table")[0]["id"] == "compared"
     ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -309,19 +348,19 @@ def test_data_that_moved_or_changed_are_a_reason_not_an_error(tmp_path: Path) ->
     noise, path = some_data(test=0), tmp_path / "noise.npz"
     np.savez(path, train_images=noise.images.numpy(), train_labels=noise.labels.numpy())
     run = made_up_run(tmp_path / "run", open_data(path), alone=None)
-    found, reason = data_of(run, None, None)
+    found, reason = data_of(run)
     assert found is not None and reason == ""
     path.rename(tmp_path / "moved.npz")
-    assert data_of(run, None, None) == (None, f"The data are not at {path} any more; --data says where they are.")
-    found, reason = data_of(run, str(tmp_path / "moved.npz"), None)
+    assert data_of(run) == (None, f"The data are not at {path} any more; --data says where they are.")
+    found, reason = data_of(run, data=str(tmp_path / "moved.npz"))
     assert found is not None and reason == ""
     np.savez(path, train_images=255 - noise.images.numpy(), train_labels=noise.labels.numpy())
-    found, reason = data_of(run, None, None)
+    found, reason = data_of(run)
     assert found is None and "is not the data" in reason
     path.write_bytes(b"not an archive")
-    assert data_of(run, None, None)[0] is None
+    assert data_of(run)[0] is None
     with pytest.raises(UserError, match="is not the data"):
-        data_of(run, "digits", None)
+        data_of(run, data="digits")
 
 
 def refused(arguments: list[str], capsys) -> str:
@@ -359,15 +398,18 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
 
 def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(run.folder, "half")
+    without_page = shutil.ignore_patterns("report.html")
+    shutil.copytree(run.folder, "half", ignore=without_page)
     Path("half/result.json").unlink()
     assert "half is not finished: there is no result.json" in refused(["report", "half"], capsys)
     assert "absent is not a run" in refused(["report", "absent"], capsys)
     assert "report needs a run folder" in refused(["report"], capsys)
-    shutil.copytree(run.folder, "old")
+    shutil.copytree(run.folder, "old", ignore=without_page)
     Path("old/scores.npz").unlink()
     assert "scores.npz is not there or damaged" in refused(["report", "old"], capsys)
-    assert not Path("report.html").exists()
+    for bins in ("0", "101", "-1"):
+        assert f"--bins {bins}: there must be between 1 and 100" in refused(["report", "old", "--bins", bins], capsys)
+    assert not any(Path(folder, "report.html").exists() for folder in (".", "half", "old"))
 
 
 def test_fit_writes_the_page_and_report_writes_it_again(tmp_path: Path, toy: Dataset, tiny: Config) -> None:
@@ -377,22 +419,218 @@ def test_fit_writes_the_page_and_report_writes_it_again(tmp_path: Path, toy: Dat
     assert f"{fitted.result['test_error']:.2f} %" in words(read, "verdict")
     assert len(read.all("img")) > 20 and (fitted.folder / "label_next.csv").exists()
     listed = (fitted.folder / "label_next.csv").read_bytes()
-    write_report(Run.open(fitted.folder), toy)
+    (fitted.folder / "label_next.csv").unlink()
+    (fitted.folder / "report.html").unlink()
+    again = Read(write_report(Run.open(fitted.folder), toy).read_text())
     assert (fitted.folder / "label_next.csv").read_bytes() == listed
+    assert again.text == read.text
 
 
-def test_images_of_other_channels_are_left_out(tmp_path: Path) -> None:
+def test_images_of_other_channels_are_left_out_but_listed(tmp_path: Path) -> None:
     grey = some_data()
     images = torch.cat([grey.images, grey.images[..., :1]], dim=-1)
     four = cotrain.from_arrays(
         images[grey.train], grey.labels[grey.train], test=(images[grey.test], grey.labels[grey.test])
     )
     assert not pictures.can_be_drawn(four)
-    read = Read(write_report(made_up_run(tmp_path / "run", four), four).read_text())
+    run = made_up_run(tmp_path / "run", four)
+    read = Read(write_report(run, four).read_text())
     assert "Images of 4 channels cannot be drawn" in words(read, "images")
+    assert read.all("img") == []
+    unlabelled = set(run.split.unlabelled) - set(run.split.labelled)
+    assert f"label_next.csv in the run folder has {len(unlabelled)} of them" in words(read, "images")
+    assert {int(line.split(",")[1]) for line in read_rows(run)} == unlabelled
 
 
 def test_made_up_heads_know_what_they_are_said_to(data: Dataset) -> None:
     labels = data.labels[data.test]
     sure = some_logits(labels, 3, 1.0).mean(0).argmax(-1)
     assert (sure == labels).float().mean() > 0.9
+
+
+def copy_of(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    return Run.open(folder)
+
+
+def shown(run: Run, **how: int) -> Read:
+    return Read(page([show(Subject(run, None), **how)]))
+
+
+def test_the_budget_of_the_labelled_only_network_is_said(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    assert "trained for the same 100 steps, not for the same time" in words(shown(copy), "verdict")
+    log = [{"step": 50, "seconds": 2.0}, {"step": 100, "seconds": 4.0}, {"step": 100, "unlabelled_error": 40.0}]
+    copy.baseline_folder.joinpath("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+    assert "the same 100 steps (0:04 against 0:11), not" in words(shown(copy), "verdict")
+    copy.finish({**copy.result, "labelled_only_seconds": 7.0})
+    assert "the same 100 steps (0:07 against 0:11), not" in words(shown(copy), "verdict")
+
+
+def table_of(html: str, name: str) -> list[list[str]]:
+    """Cells of the table of that name."""
+    (table,) = re.findall(rf'<table[^>]*data-of="{name}">(.*?)</table>', html, re.S)
+    rows = [re.findall(r"<t[hd].*?</t[hd]>", row, re.S) for row in re.findall(r"<tr>.*?</tr>", table, re.S)]
+    return [[" ".join(re.sub(r"<.*?>", "", cell).split()) for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: Path) -> None:
+    data = some_data(test=60)
+    run = made_up_run(tmp_path / "run", data, changes={"data.valid_share": share})
+    parts = read_outputs(run.scores_path)
+    temperature = fit_temperature(parts["valid"].logits, parts["valid"].labels, "probabilities") if share else 1.0
+    text = page([show(Subject(run, None))])
+    said = words(Read(text), "selective")
+    assert (f"fitted on valid images (T = {temperature:.2f})" in said) == (share > 0) == ("T = 1)" not in said)
+    heads, *rows = table_of(text, "answered")
+    assert heads == ["probability at least", "answered", "wrong of answered", "error", "at most"]
+    labels = parts["test"].labels
+    probabilities = (parts["test"].logits.double() / temperature).softmax(-1).mean(0)
+    sure, guess = probabilities.max(-1)
+    table = [{"path": str(row), "probability": p.item(), "error": ""} for row, p in enumerate(sure)]
+    assert [row[0] for row in rows].count("any") == 1 and len(rows) == 5
+    for probability, of_all, wrong, error, most in rows:
+        below = 0.0 if probability == "any" else float(probability)
+        kept = [int(row["path"]) for row in deferred(table, below) if row["defer"] == "no"]
+        mistakes = int((guess[kept] != labels[kept]).sum())
+        assert wrong == f"{mistakes} of {len(kept)}"
+        assert of_all == f"{100 * len(kept) / 60:.0f} %"
+        assert error == f"{100 * mistakes / len(kept):.2f} %"
+        exact = binomtest(mistakes, len(kept), alternative="less").proportion_ci(0.95, method="exact").high
+        assert most == f"{100 * exact:.2f} %"
+    assert [of_all for _, of_all, *_ in rows] == ["100 %", "95 %", "90 %", "80 %", "50 %"]
+
+
+def test_only_shares_are_drawn_as_shares(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    rows = [{"step": step, "rotation": 0.4, "entropy": 0.2, "selected": 0.6, "labelled": 0.3} for step in (50, 100)]
+    copy.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = {one["aria-label"] for one in shown(copy).all("svg")}
+    assert "Line chart of share over 100 steps. selected ends at 0.6; labelled ends at 0.3." in drawn
+    assert "Line chart of value over 100 steps. rotation ends at 0.4; entropy ends at 0.2." in drawn
+
+
+def test_names_of_shares_are_those_that_methods_watch() -> None:
+    """Whatever a method watches is drawn; what is called a share here is the mean of a mask there."""
+    text = "".join(path.read_text() for path in Path(methods.__file__).parent.glob("*.py"))
+    for name in SHARES:
+        assert re.search(rf'"{name}": \w+(\.float\(\))?\.mean\(\)', text), name
+
+
+def test_heads_errors_over_training_have_a_figure(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    rows = [
+        {"step": 50, "valid_error": 20.0, "head_1_error": 22.0, "head_2_error": 30.0},
+        {"step": 50, "unlabelled_error": 50.0, "head_1_error": 51.0, "head_2_error": 52.0},
+        {"step": 100, "valid_error": 10.0, "head_1_error": 12.0, "head_2_error": 13.0},
+    ]
+    copy.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = shown(copy)
+    drawn = {one["aria-label"] for one in read.all("svg")}
+    assert "Line chart of error of a head (%) over 100 steps. head 1 ends at 12; head 2 ends at 13." in drawn
+    assert "Each head's error on valid images" in words(read, "learning")
+    assert any(one.startswith("Line chart of error (%) over 100 steps. valid ends at 10; unlabelled") for one in drawn)
+
+
+def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    copy.log_path.write_text('{"step": 100, "heads_disagree": 4.0, "vote_selected": 70.0}\n')
+    read = shown(copy)
+    assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
+    assert "How many of those are right cannot be known" in words(read, "learning")
+    copy.log_path.write_text(copy.log_path.read_text() + '{"step": 100, "valid_error": 9.0, "vote_right": 88.0}\n')
+    read = shown(copy)
+    assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
+    assert "How many are right is told by valid images" in words(read, "learning")
+
+
+def test_images_to_label_next_are_not_promised_too_much(
+    run: Run, data: Dataset, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = words(Read(html), "images")
+    assert "whose probabilities differ most between the heads" in said
+    assert "even where all heads name the same class" in said and "may tell it most" in said
+    assert "were looked at" not in said
+    monkeypatch.setattr(pictures, "LOOKED_AT", 5)
+    unlabelled = len({*run.split.unlabelled} - {*run.split.labelled})
+    said = words(Read(page([show(Subject(run, data))])), "images")
+    assert f"Of {unlabelled} unlabelled images, 5 were looked at, evenly chosen" in said
+
+
+def test_each_head_is_shown_with_every_temperature(tmp_path: Path) -> None:
+    data = some_data(test=60)
+    run = made_up_run(tmp_path / "run", data, changes={"data.valid_share": 0.3})
+    parts = read_outputs(run.scores_path)
+    fitted = fit_temperature(parts["valid"].logits, parts["valid"].labels, "probabilities")
+    heads, *rows = table_of(page([show(Subject(run, None))]), "ece-of-heads")
+    assert heads == ["head", "T = 1.00", "T = 2.00", f"T = {fitted:.2f}, fitted"]
+    assert [row[0] for row in rows] == ["head 1", "head 2", "head 3", "together"]
+    test = parts["test"]
+    for number, (_, *eces) in enumerate(rows[:3]):
+        for temperature, ece in zip((1.0, 2.0, fitted), eces, strict=True):
+            sure, said = (test.logits[number].double() / temperature).softmax(-1).max(-1)
+            right = (said == test.labels).double()
+            bins = [(sure > low / 10) & (sure <= (low + 1) / 10) for low in range(10)]
+            gaps = [abs(right[one].sum() - sure[one].sum()).item() for one in bins]
+            assert float(ece.split()[0]) == pytest.approx(100 * sum(gaps) / len(right), abs=0.01)
+
+
+def test_the_number_of_bins_is_chosen(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ece(read: Read) -> float:
+        return float(re.search(r"as it is 1\.00 \S+ % \S+ % (\S+) %", words(read, "calibration"))[1])
+
+    monkeypatch.chdir(tmp_path)
+    copy_of(run, Path("run"))
+    main(["report", "run", "--bins", "1"])
+    one = Read(Path("run/report.html").read_text())
+    assert "in 1 bin of equal width" in words(one, "calibration")
+    test = read_outputs(run.scores_path)["test"]
+    probabilities = test.logits.double().softmax(-1).mean(0)
+    right = (probabilities.argmax(-1) == test.labels).double()
+    assert ece(one) == pytest.approx(100 * abs(right.mean() - probabilities.max(-1).values.mean()).item(), abs=0.01)
+    main(["report", "run"])
+    ten = Read(Path("run/report.html").read_text())
+    assert "in 10 bins of equal width" in words(ten, "calibration")
+    assert ece(ten) > ece(one)
+    main(["report", "run", "run", "--bins", "3"])
+    assert "in 3 bins of equal width" in words(Read(Path("report.html").read_text()), "calibration")
+
+
+def test_a_table_of_labels_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    noise = some_data(test=0)
+    Path("photos").mkdir()
+    for row, image in enumerate(noise.images):
+        Image.fromarray(image.numpy()).save(f"photos/{row}.png")
+    names = [f"{row}.png,{noise.classes[label]}\n" for row, label in enumerate(noise.labels)]
+    Path("labels.csv").write_text("path,label\n" + "".join(names))
+    changes = {"data.labels_file": str(tmp_path / "labels.csv"), "data.size": 8}
+    settings = recipe_named("digits").changed(changes).data
+    made_up_run(tmp_path / "run", open_data(tmp_path / "photos", settings), alone=None, changes=changes)
+    Path("labels.csv").rename("moved.csv")
+    main(["report", "run"])
+    assert "no images; The data cannot be used" in capsys.readouterr().out
+    assert "<img" not in Path("run/report.html").read_text()
+    main(["report", "run", "--labels", "moved.csv"])
+    assert len(Read(Path("run/report.html").read_text()).all("img")) > 10
+    assert "absent.csv" in refused(["report", "run", "--labels", "absent.csv"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("started", "typed"),
+    [
+        ("/home/me/lib/cotrain/__main__.py fit 'my photos' --steps 5", "cotrain fit 'my photos' --steps 5"),
+        ("'/my home/cotrain/__main__.py' fit digits", "cotrain fit digits"),
+        ("/home/me/.venv/bin/cotrain fit digits", "cotrain fit digits"),
+        ("cotrain fit digits", "cotrain fit digits"),
+        ("/home/me/train.py --fast", "/home/me/train.py --fast"),
+        ("/home/me/other/__main__.py fit", "/home/me/other/__main__.py fit"),
+        ("half a 'quote", "half a 'quote"),
+        ("", ""),
+    ],
+)
+def test_the_command_can_be_pasted(started: str, typed: str, run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    (copy.folder / "command.json").write_text(json.dumps(started))
+    assert show(Subject(copy, None)).facts["command"] == typed

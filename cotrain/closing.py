@@ -1,0 +1,48 @@
+"""The figures of a finished run for those who watch runs elsewhere: the page's, as pictures."""
+
+from collections.abc import Iterator
+
+from cotrain import pictures
+from cotrain.checkpoint import read_tensors
+from cotrain.data import Dataset
+from cotrain.evaluate import Outputs
+from cotrain.figures import PRINTED
+from cotrain.run import Run
+from cotrain.tested import checked_outputs, heat_map_of, outputs_alone, tested
+from cotrain.track import Shot, has_figures, write_figures
+
+VIEWS = "Unlabelled images, each a row, with the views that training makes of them: "
+MISTAKES = "Test images that were given another class than their label, the surest first, row by row: "
+
+
+def track_figures(run: Run, dataset: Dataset) -> None:
+    """Once: a run that has its figures keeps them."""
+    if not has_figures(run.folder):
+        write_figures(run.folder, (run.result or {}).get("steps", run.config.optim.steps), dict(_shots(run, dataset)))
+
+
+def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
+    classes = tuple(read_tensors(run.model_path)[1]["classes"])
+    parts = checked_outputs(run.scores_path, classes)
+    if "test" in parts:
+        yield from _of_test_images(run, parts, classes)
+    if not pictures.can_be_drawn(dataset):
+        return
+    if views := pictures.some_views(dataset, run.split, run.config):
+        yield (
+            "views",
+            Shot(pictures.sheet([[*one.columns.values()] for one in views]), VIEWS + ", ".join(views[0].columns)),
+        )
+    if "test" in parts and (found := pictures.sure_mistakes(parts["test"], run.config.run.ensemble, dataset)):
+        listed = "; ".join(f"{one.name}: {one.words}" for one in found)
+        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.uri for one in found])), MISTAKES + listed)
+
+
+def _of_test_images(run: Run, parts: dict[str, Outputs], classes: tuple[str, ...]) -> Iterator[tuple[str, Shot]]:
+    found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, PRINTED)
+    for one, drawn in zip(found.calibrated, found.diagrams, strict=True):
+        yield f"reliability/{one.name}", Shot(drawn.png, drawn.caption)
+    yield "risk_and_coverage", Shot(found.risk.png, found.risk.caption)
+    heat_map = heat_map_of(PRINTED, found.confused)
+    names = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
+    yield "confusion", Shot(heat_map.png, f"{heat_map.caption} Classes: {names}.")
