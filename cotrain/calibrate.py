@@ -16,6 +16,8 @@ from cotrain.ops import ensemble_probabilities
 BINS = 10
 PAPER_TEMPERATURE = 2.0
 SMALLEST = 1e-12  # a probability of zero would make the likelihood infinite
+WIDEST = 20.0  # a fitted temperature is between 1/20 and 20
+ENOUGH_WRONG = 10  # images: with fewer mistakes among them no temperature below 1 is believed
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,16 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int 
 
 def adaptive_calibration_error(confidence: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS) -> float:
     """As the expected one, in bins of equally many images; there are fewer bins where there are not so many images."""
-    order = np.argsort(confidence, kind="stable")
+    order, share = np.argsort(confidence, kind="stable"), mean_of_ties(confidence, right)
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    gaps = [len(part) * abs(right[part].mean() - confidence[part].mean()) for part in parts]
+    gaps = [len(part) * abs(share[part].mean() - confidence[part].mean()) for part in parts]
     return 100 * float(sum(gaps)) / len(order)
+
+
+def mean_of_ties(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """How many are right among the images of the same confidence: these have no order, so each gets their mean."""
+    _, group = np.unique(confidence, return_inverse=True)
+    return (np.bincount(group, right) / np.bincount(group))[group]
 
 
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
@@ -102,10 +110,21 @@ def with_temperature(logits: Tensor, temperature: float, rule: str) -> Tensor:
 
 
 def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
-    """The temperature, between 1/20 and 20, under which these labels are most likely. They must not be trained on."""
+    """The temperature, between 1/20 and 20, under which these labels are most likely. They must not be trained on.
+
+    Where fewer than ten images are wrong it is at least 1. The likelihood of labels that are all met is best at the
+    lowest temperature there is, with which everything looks certain: so few mistakes are no evidence for more
+    certainty, while less of it does no harm.
+    """
 
     def cost(log_temperature: float) -> float:
         return negative_log_likelihood(with_temperature(logits.double(), float(np.exp(log_temperature)), rule), labels)
 
-    limit = np.log(20.0)
-    return float(np.exp(minimize_scalar(cost, bounds=(-limit, limit), method="bounded").x))
+    lowest = 0.0 if count_wrong(logits, labels, rule) < ENOUGH_WRONG else -np.log(WIDEST)
+    inside = float(minimize_scalar(cost, bounds=(lowest, np.log(WIDEST)), method="bounded").x)
+    return float(np.exp(min(lowest, inside, key=cost)))
+
+
+def count_wrong(logits: Tensor, labels: Tensor, rule: str) -> int:
+    """Images whose label is not the ensemble's class."""
+    return int((ensemble_probabilities(logits, rule).argmax(dim=-1) != labels).sum())

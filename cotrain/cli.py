@@ -28,7 +28,7 @@ from cotrain.fitting import fit, versions
 from cotrain.interrupt import Interrupted
 from cotrain.judging import evaluate
 from cotrain.options import Changes, Flag, Options, parse_changes
-from cotrain.predict import as_csv, deferred, load, promised_threshold, write_csv
+from cotrain.predict import as_csv, deferred, how_calibrated, load, promised_threshold, write_csv
 from cotrain.progress import clock
 from cotrain.ranks import LostRank, SaidByFirst, own_rank
 from cotrain.recipes import RECIPES, as_released, recipe_named
@@ -114,7 +114,7 @@ def fit_command(
         console=console,
     )
     if own_rank() == 0:
-        console.print(result_table(fitted.folder, fitted.result))
+        console.print(result_table(Run.open(fitted.folder), fitted.result))
 
 
 @app.command(name="evaluate")
@@ -144,7 +144,7 @@ def evaluate_command(
     if data is None and not is_openable(source):
         raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
     dataset = open_data(source, settings, memory=memory, console=console)
-    console.print(result_table(run, evaluate(opened, dataset)))
+    console.print(result_table(opened, evaluate(opened, dataset)))
 
 
 @app.command(name="predict")
@@ -171,8 +171,8 @@ def predict_command(
     defer_below
         Pass images on to a person whose probability is below this.
     target_error
-        Pass on as many as it takes for the error of the others to be at most this, as the run's valid images tell with
-        95 % confidence.
+        Pass on as many as it takes for the error of the others to be at most this, if they are like the run's valid
+        images, which tell it with 95 % confidence.
     """
     if defer_below is not None and target_error is not None:
         raise UserError("--defer-below and --target-error both say what to pass on; choose one")
@@ -185,8 +185,8 @@ def predict_command(
         promised = promised_threshold(run, model, target_error)
         defer_below = promised.probability
         shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
-        bound = f"so the error is at most {100 * promised.bound:.2g} % (95 % confidence)"
-        print(f"below {promised.probability:.4f} images are passed on: {shown}, {bound}", file=sys.stderr)
+        bound = f"so the error on images like the valid ones is at most {100 * promised.bound:.2g} % (95 % confidence)"
+        print(f"below {promised.probability:.6g} images are passed on: {shown}, {bound}", file=sys.stderr)
     paths = find_images(images)
     aside = Console(stderr=True)
     rows = list(
@@ -199,6 +199,7 @@ def predict_command(
             transient=True,
         )
     )
+    print(how_calibrated(run), file=sys.stderr)
     if defer_below is not None:
         rows = deferred(rows, defer_below)
     if out is None:
@@ -247,19 +248,22 @@ def describe_command(
     console.print(settings_table(config, f"Settings of {recipe}"))
 
 
-def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
+def result_table(run: Run, result: Mapping[str, Any]) -> Table:
+    folder, method = run.folder, run.config.method
+
     def percent(value: float | None) -> str:
         return "unknown: there is no test set" if value is None else f"{value:.2f} %"
 
     table = Table("", "test error", title="Result", title_justify="left")
-    if "labelled_only_error" in result and (result["labelled_only_error"] is not None or result["test_images"]):
-        baseline = result["labelled_only_error"]
-        table.add_row("labelled images only", "not trained" if baseline is None else percent(baseline))
-    heads = result["head_errors"] or []
-    for number, error in enumerate(heads if len(heads) > 1 else [], start=1):
+    if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
+        baseline, seconds = result["labelled_only_error"], result.get("labelled_only_seconds")
+        time = f", the same {result['steps']:,} steps in {clock(seconds)}" if seconds is not None else ""
+        table.add_row("labelled images only", "not trained" if baseline is None else f"{percent(baseline)}{time}")
+    for number, error in enumerate((result["head_errors"] or []) if method.heads > 1 else [], start=1):
         table.add_row(f"head {number}", percent(error))
-    together = "labelled and unlabelled images" if len(heads) == 1 else "all heads together"
-    table.add_row(together, percent(result["test_error"]), style="bold")
+    both = "all heads together" if method.heads > 1 else "labelled and unlabelled images"
+    used = both if method.views.any_unlabelled else "labelled images only"
+    table.add_row(used, percent(result["test_error"]), style="bold")
     table.add_section()
     if result["test_interval"] is not None:
         low, high = result["test_interval"]
@@ -267,7 +271,7 @@ def result_table(folder: Path, result: Mapping[str, Any]) -> Table:
     if found := result.get("verdict"):
         points = f"{found['difference']:+.1f} points ({found['low']:+.1f} to {found['high']:+.1f})"
         table.add_row("unlabelled images", f"{found['word']}: {points}")
-    if len(heads) != 1:
+    if method.heads > 1:
         table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
     if "seconds" in result:
         table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")

@@ -62,7 +62,7 @@ class RunSettings(Settings):
     )
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
-        1000, ge=1, description="steps between evaluations on valid images, and on unlabelled ones with known labels"
+        1000, ge=1, description="steps between looks at valid images, and at some of the unlabelled ones"
     )
     test_evaluations: int = Field(
         0, ge=0, description="looks at the test images in the last tenth of the steps, to report their median error"

@@ -130,14 +130,15 @@ def _result(
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
                 say(console, _estimate(run, dataset, device, ranks))
-        labelled_only = _labelled_only(run, dataset, device, ranks, console) if run.config.run.baseline else None
+        alone = _labelled_only(run, dataset, device, ranks, console) if _has_yardstick(run.config) else {}
         title, then = part_of or (_title(run.config.method), 0.0)
         state = train(run, dataset, device, console, title, ranks, then)
 
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
-            result = {**evaluate(run, dataset, keep=True), "labelled_only_error": labelled_only}
-            result |= {"verdict": verdict_of(run), **facts}
+            result = evaluate(run, dataset, keep=True)
+            result |= {f"labelled_only_{name}": alone.get(name) for name in ("error", "seconds")}
+            result |= {"verdict": verdict_of(run) if alone else None, **facts}
             run.finish(result)
             return result
 
@@ -192,7 +193,7 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
 def _estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
     """How long all of it will take, from a few trial steps."""
     methods = {run.config.method.name: run.config}
-    if run.config.run.baseline:
+    if _has_yardstick(run.config):
         methods = {"labelled only": _yardstick_config(run.config), **methods}
     seconds = {
         name: pace(config, dataset, run.split, device, ranks).seconds(config, pool_of(dataset, run.split))
@@ -300,14 +301,21 @@ def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> 
     return run
 
 
+def _has_yardstick(config: Config) -> bool:
+    """A method that uses no unlabelled images would be compared with itself."""
+    return config.run.baseline and config.method.views.any_unlabelled
+
+
 def _yardstick_config(config: Config) -> Config:
     method = config.method
     model = config.model.model_copy(update={"share": method.share or config.model.share})
     return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model})
 
 
-def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> float | None:
-    """The same network and steps with the labelled images alone."""
+def _labelled_only(
+    run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console
+) -> dict[str, float | None]:
+    """Error and seconds of the same network and steps with the labelled images alone."""
     config, folder = _yardstick_config(run.config), run.baseline_folder
 
     def taken_up() -> Run:
@@ -316,17 +324,18 @@ def _labelled_only(run: Run, dataset: Dataset, device: torch.device, ranks: Rank
         yardstick.check_same(config, run.split)
         return yardstick
 
-    def judge() -> dict[str, Any]:
-        result = evaluate(yardstick, dataset, keep=True)
+    def judge(state: State) -> dict[str, Any]:
+        seconds = round(state.seconds, 1)
+        result = {**evaluate(yardstick, dataset, keep=True), "steps": state.step, "seconds": seconds}
         yardstick.finish(result)
         return result
 
     yardstick = ranks.from_first(taken_up)
     result = ranks.from_first(lambda: yardstick.result)
     if result is None:
-        train(yardstick, dataset, device, console, "labelled only", ranks)
-        result = ranks.from_first(judge)
-    return result["test_error"]
+        state = train(yardstick, dataset, device, console, "labelled only", ranks)
+        result = ranks.from_first(lambda: judge(state))
+    return {"error": result["test_error"], "seconds": result.get("seconds")}
 
 
 def versions() -> dict[str, str]:

@@ -28,19 +28,15 @@ class Heads:
 
 
 def heads_of(logits: Tensor, labels: Tensor) -> Heads:
-    predicted = logits.argmax(dim=-1)  # (H, n)
-    heads, classes = len(logits), logits.shape[-1]
-    apart = 100 * (predicted[:, None] != predicted[None]).double().mean(dim=-1)
-    pairs = [apart[one, other].item() for one, other in combinations(range(heads), 2)]
+    predicted, classes = logits.argmax(dim=-1), logits.shape[-1]  # (H, n)
     votes = torch.nn.functional.one_hot(predicted, classes).sum(dim=0)  # (n, C)
     count, winner = votes.max(dim=-1)
     groups = {number: count == number for number in sorted(set(count.tolist()))}
-    labelled, others = vote_of_others(predicted, classes)
-    selected = others > heads / 2
+    labelled, selected = pseudo_labels(predicted, classes)
     return Heads(
         errors=[error_percent(head, labels) for head in predicted],
-        disagreement=apart.tolist(),
-        mean_disagreement=sum(pairs) / len(pairs) if pairs else 0.0,
+        disagreement=disagreement(predicted).tolist(),
+        mean_disagreement=mean_disagreement(predicted),
         by_agreement={
             number: (int(chosen.sum()), error_percent(winner[chosen], labels[chosen]))
             for number, chosen in groups.items()
@@ -50,13 +46,35 @@ def heads_of(logits: Tensor, labels: Tensor) -> Heads:
     )
 
 
-def warnings_of(heads: Heads, error: float, log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What a user should know of how the heads learnt from each other."""
+def disagreement(predicted: Tensor) -> Tensor:
+    """(H, n) predicted classes -> (H, H) percent of images on which two heads differ."""
+    return 100 * (predicted[:, None] != predicted[None]).double().mean(dim=-1)
+
+
+def mean_disagreement(predicted: Tensor) -> float:
+    """Over all pairs of heads, in percent; 0 for a single head."""
+    apart = disagreement(predicted)
+    pairs = [apart[one, other].item() for one, other in combinations(range(len(predicted)), 2)]
+    return sum(pairs) / len(pairs) if pairs else 0.0
+
+
+def pseudo_labels(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """(H, n) predicted classes -> (H, n) what the other heads vote for, and whether those are more than half of all."""
+    labels, votes = vote_of_others(predicted, classes)
+    return labels, votes > len(predicted) / 2
+
+
+def warnings_of_heads(heads: Heads, error: float) -> Iterator[str]:
+    """That they are too alike to learn from each other."""
     if len(heads.errors) > 1 and heads.mean_disagreement < ALIKE and error > WRONG:
         yield (
             f"the heads have become alike: they disagree on {heads.mean_disagreement:.2f} % of the images while "
             f"{error:.1f} % are wrong, so they teach each other nothing new"
         )
+
+
+def warnings_of_log(log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """That too few pseudo-labels were selected."""
     for name in ("agreement", "selected"):
         shares = [row[name] for row in log if name in row]
         none = sum(share < 0.001 for share in shares)

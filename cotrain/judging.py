@@ -1,20 +1,23 @@
 """What a finished run is worth: one look at its test images, and all that is said of them."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from cotrain.calibrate import calibration, with_temperature
+from cotrain.calibrate import calibration, confidence_and_right, count_wrong, with_temperature
 from cotrain.data import Dataset
 from cotrain.data.dataset import evenly
 from cotrain.evaluate import Outputs, read_outputs, score, temperatures, write_outputs
-from cotrain.heads import heads_of, warnings_of
+from cotrain.heads import heads_of, warnings_of_heads, warnings_of_log
 from cotrain.log import read_log
-from cotrain.ops import all_agree
+from cotrain.ops import all_agree, ensemble_probabilities
 from cotrain.predict import load
 from cotrain.run import Run
+from cotrain.selective import risk_coverage
 from cotrain.verdict import verdict
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -23,7 +26,8 @@ ENOUGH_FOR_AGREEMENT = 10_000
 def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any]:
     """Errors and calibration of a run's model on its test images, and how often its heads agree on unlabelled ones.
 
-    With `keep`, what it said of them is left in the run's folder.
+    A temperature is fitted where there are valid images, with test images or without. With `keep`, what the model said
+    of both is left in the run's folder.
     """
     run.check_data(dataset)
     model = load(run.folder, device=run.config.run.device)
@@ -36,35 +40,57 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
     }
     if keep:
         write_outputs(run.scores_path, parts)
-    test, rule = parts.get("test"), run.config.run.ensemble
+    test, valid, rule = parts.get("test"), parts.get("valid"), run.config.run.ensemble
     scores = score(test.logits, test.labels, rule) if test else None
-    heads, log = test and heads_of(test.logits, test.labels), read_log(run.log_path)
+    used, log = temperatures(valid, rule), read_log(run.log_path)
     last_errors = [row["test_error"] for row in log if "test_error" in row]
     return {
         "test_error": scores and scores.error,
         "test_interval": scores and list(scores.interval),
         "median_test_error": median(last_errors) if last_errors else None,
         "ece": scores and scores.ece,
+        "aurc": test and area_under_risk(test, rule),
         "head_errors": scores and scores.head_errors,
-        "calibration": test and calibrations(test, parts.get("valid"), rule),
-        "heads": heads and asdict(heads),
-        "warnings": list(warnings_of(heads, scores.error, log)) if heads and scores else [],
+        "temperature": used.get("fitted"),
+        "temperature_fitted_on": valid and {"valid_images": len(valid.rows), "wrong": wrong_of(valid, rule)},
+        "calibration": test and calibrations(test, used, rule),
+        "heads": test and asdict(heads_of(test.logits, test.labels)),
+        "warnings": [*collapse(test or valid, rule), *warnings_of_log(log)],
         "agreement": agreement,
         "test_images": len(run.split.test),
     }
 
 
-def calibrations(test: Outputs, valid: Outputs | None, rule: str) -> dict[str, Any]:
-    """Of the ensemble as it is, with the paper's temperature, and with one fitted on valid images; and of each head."""
-    ensemble = {
-        name: {
-            "temperature": temperature,
-            **asdict(calibration(with_temperature(test.logits, temperature, rule), test.labels)),
+def wrong_of(outputs: Outputs, rule: str) -> int:
+    return count_wrong(outputs.logits, outputs.labels, rule)
+
+
+def area_under_risk(test: Outputs, rule: str) -> float:
+    """AURC of the ensemble as it is, in percent."""
+    probabilities = ensemble_probabilities(test.logits, rule)
+    return 100 * risk_coverage(*confidence_and_right(probabilities, test.labels)).area
+
+
+def collapse(judged: Outputs | None, rule: str) -> Iterator[str]:
+    """Whether the heads have become alike, as test images tell, or valid ones where there are none."""
+    if judged is not None:
+        error = 100 * wrong_of(judged, rule) / len(judged.rows)
+        yield from warnings_of_heads(heads_of(judged.logits, judged.labels), error)
+
+
+def calibrations(test: Outputs, used: Mapping[str, float], rule: str) -> dict[str, Any]:
+    """Of the ensemble and of each head, by the names of the temperatures that their logits are divided by."""
+
+    def with_each(logits: Tensor) -> dict[str, dict[str, float]]:
+        return {
+            name: {
+                "temperature": temperature,
+                **asdict(calibration(with_temperature(logits, temperature, rule), test.labels)),
+            }
+            for name, temperature in used.items()
         }
-        for name, temperature in temperatures(valid, rule).items()
-    }
-    heads = [asdict(calibration(head.double().softmax(dim=-1), test.labels)) for head in test.logits]
-    return {"ensemble": ensemble, "heads": heads}
+
+    return {"ensemble": with_each(test.logits), "heads": [with_each(head[None]) for head in test.logits]}
 
 
 def verdict_of(run: Run) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.calibrate import with_temperature
+from cotrain.calibrate import ENOUGH_WRONG, with_temperature
 from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import Config
 from cotrain.data import Images
@@ -23,7 +23,7 @@ from cotrain.evaluate import head_logits, images_at_once, read_outputs
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
-from cotrain.selective import Threshold, threshold_for
+from cotrain.selective import Threshold, images_needed, threshold_for
 from cotrain.train import build_network
 from cotrain.types import UserError
 
@@ -110,7 +110,7 @@ class Model:
                 index = next(readable)
                 yield row | {
                     "class": predictions.names[index],
-                    "probability": round(float(predictions.probabilities[index, predictions.labels[index]]), 6),
+                    "probability": float(predictions.probabilities[index, predictions.labels[index]]),
                     "heads_agree": int(predictions.heads_agree[index]),
                     "error": "",
                 }
@@ -139,13 +139,36 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
         facts["channels"],
         tuple(facts["mean"]),
         tuple(facts["std"]),
-        _fitted_temperature(opened.result),
+        _fitted_temperature(opened.result or {}) or 1.0,
     )
 
 
-def _fitted_temperature(result: Mapping[str, Any] | None) -> float:
-    fitted = ((result or {}).get("calibration") or {}).get("ensemble", {}).get("fitted")
-    return fitted["temperature"] if fitted else 1.0
+def _fitted_temperature(result: Mapping[str, Any]) -> float | None:
+    """Runs of before have it among the calibrations of test images, if they have any."""
+    if "temperature" in result:
+        return result["temperature"]
+    fitted = (result.get("calibration") or {}).get("ensemble", {}).get("fitted")
+    return fitted["temperature"] if fitted else None
+
+
+def how_calibrated(run: Path) -> str:
+    """One line that says what a probability of the run's model is worth."""
+    opened = Run.open(run)
+    result, images = opened.result or {}, len(opened.split.valid)
+    temperature = _fitted_temperature(result)
+    if temperature is None and images:
+        return f"probabilities are raw, not calibrated: there is no temperature in {run / 'result.json'}"
+    if temperature is None:
+        return (
+            "probabilities are raw, not calibrated: the run has no valid images to fit a temperature on; "
+            "data.valid_share=0.2 would hold some out"
+        )
+    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images:,} valid images"
+    wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
+    if wrong is None:
+        return fitted
+    held = f" (fewer than {ENOUGH_WRONG}, so it is not let below 1)" if wrong < ENOUGH_WRONG else ""
+    return f"{fitted}, {wrong} of them wrong{held}"
 
 
 def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list[dict[str, str | int | float]]:
@@ -159,7 +182,7 @@ def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
-    """The lowest probability from which on the error is at most `target`, as the run's valid images tell."""
+    """The lowest tried probability from which on the error is at most `target`, as the run's valid images tell."""
     valid = read_outputs(Run.open(run).scores_path).get("valid")
     if valid is None:
         raise UserError(
@@ -171,9 +194,10 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     probabilities = with_temperature(valid.logits, model.temperature, rule).gather(-1, labels[:, None])[:, 0]
     found = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
     if found is None:
+        needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"
         raise UserError(
-            f"{len(labels)} valid images cannot promise an error of {100 * target:g} % for any of them: "
-            "allow more, hold out more (data.valid_share), or say --defer-below"
+            f"{len(labels)} valid images cannot promise an error of {100 * target:g} % for any of them: it takes "
+            f"{needed} answered without a mistake; allow more, hold out more (data.valid_share), or say --defer-below"
         )
     return found
 
@@ -182,11 +206,14 @@ COLUMNS = ("path", "class", "probability", "heads_agree", "error")
 
 
 def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
+    """Probabilities with six digits."""
     text = io.StringIO()
     columns = [*COLUMNS, *(["defer"] if rows and "defer" in rows[0] else [])]
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        probability = row["probability"]
+        writer.writerow(row | {"probability": round(probability, 6) if isinstance(probability, float) else probability})
     return text.getvalue()
 
 

@@ -1,10 +1,13 @@
 """Answering only where the network is sure, and passing the rest on to a person."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
+
+from cotrain.calibrate import mean_of_ties
 
 TRIED = 10  # thresholds: those that answer a tenth, two tenths, ... of the held-out images
 
@@ -23,10 +26,11 @@ class RiskCoverage:
 
 
 def risk_coverage(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> RiskCoverage:
-    """The surest images first; ties in the order they come in."""
+    """The surest images first. Ties are as if in all orders at once: what is wrong of them is spread evenly."""
     order = np.argsort(-confidence, kind="stable")
     answered = np.arange(1, len(order) + 1)
-    return RiskCoverage(answered / len(order), np.cumsum(~right[order]) / answered)
+    wrong = 1 - mean_of_ties(confidence, right)
+    return RiskCoverage(answered / len(order), np.cumsum(wrong[order]) / answered)
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,12 @@ class Threshold:
 def threshold_for(
     confidence: NDArray[np.float64], right: NDArray[np.bool_], target: float, level: float = 0.95
 ) -> Threshold | None:
-    """The lowest threshold with which the error on images like these is at most `target`, with this confidence.
+    """The lowest of ten thresholds with which the error on images like these is at most `target`, with this confidence.
 
-    Several are tried, so each must hold with more than that (Bonferroni). None holds where there are too few held-out
+    As ten are tried, each must hold with more than that (Bonferroni). None holds where there are too few held-out
     images, or too many mistakes among the sure ones.
     """
-    of_each = 1 - (1 - level) / TRIED
+    of_each = level_of_each(level)
     for probability in sorted(np.quantile(confidence, 1 - np.arange(1, TRIED + 1) / TRIED, method="lower")):
         kept = confidence >= probability
         answered, wrong = int(kept.sum()), int((kept & ~right).sum())
@@ -55,6 +59,16 @@ def threshold_for(
         if bound <= target:
             return Threshold(float(probability), answered, wrong, bound)
     return None
+
+
+def level_of_each(level: float) -> float:
+    """The confidence that one of the tried thresholds needs, for all of them together to have this one."""
+    return 1 - (1 - level) / TRIED
+
+
+def images_needed(target: float, level: float = 0.95) -> int:
+    """The fewest images that promise an error of at most `target`, between 0 and 1, if none of them is wrong."""
+    return math.ceil(math.log(1 - level_of_each(level)) / math.log1p(-target))
 
 
 def error_bound(wrong: int, answered: int, level: float) -> float:

@@ -20,8 +20,9 @@ from cotrain.data import Dataset, Source, Split
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.ema import Average
 from cotrain.evaluate import head_logits
+from cotrain.heads import warnings_of_log
 from cotrain.interrupt import Interrupted, stop_requests
-from cotrain.log import Log, StepProgress, Window
+from cotrain.log import Log, StepProgress, Window, read_log
 from cotrain.model import MultiHead, backbone
 from cotrain.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.progress import say
@@ -29,7 +30,7 @@ from cotrain.ranks import ALONE, Ranks
 from cotrain.run import Run
 from cotrain.track import check_tracker, tracker
 from cotrain.types import Batch, Learner, Losses, Pool, UserError
-from cotrain.watch import looked_at, said_of
+from cotrain.watch import looks
 
 
 @dataclass
@@ -146,7 +147,7 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
 def check_batches(config: Config, split: Split) -> None:
     """Refuse a step that takes more unlabelled images than there are."""
     views = config.method.views
-    if views.weak + views.strong and len(split.unlabelled) < config.unlabelled:
+    if views.any_unlabelled and len(split.unlabelled) < config.unlabelled:
         raise UserError(
             f"there are {len(split.unlabelled):,} unlabelled images, and a step takes {config.unlabelled:,}: "
             f"set optim.unlabelled to {len(split.unlabelled)} or less"
@@ -280,8 +281,10 @@ def train(
             progress.advance(state.step, row)
             looked = time.monotonic()
             if ranks.first:
-                for part, rows in looked_at(run, dataset, state.step).items():
-                    log.write({"step": state.step, **said_of(part, rows, state.average.net, source, run, dataset)})
+                for said in looks(run, dataset, state.step, state.average.net, source):
+                    log.write({"step": state.step, **said})
+                for warning in warnings_of_log(read_log(run.log_path)) if state.step == optim.steps // 2 else ():
+                    say(console, f"{title}, halfway: {warning}")
             began += time.monotonic() - looked  # not of the training
             if ranks.first and saving:
                 save(state, run, ranks)

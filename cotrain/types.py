@@ -39,6 +39,11 @@ class Views:
     every_pass: bool = False  # each unlabelled image once in a pass over them, not drawn at random
     whole: bool = False  # each of several processes needs all views, as the method mixes images
 
+    @property
+    def any_unlabelled(self) -> bool:
+        """Whether unlabelled images are used at all."""
+        return self.weak + self.strong > 0
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from cotrain.evaluate import Outputs
 from cotrain.ops import ensemble_probabilities
 from cotrain.types import UserError
 
 RESAMPLES = 10_000
-FEWEST = 6  # images that only one of both gets wrong: fewer may all point one way by chance (sign test, 5 %)
+CHANCE = 0.05  # of "helped" or "hurt" where there is no difference; the most there may be
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,17 @@ class Verdict:
 
 
 def verdict(ours: Outputs, theirs: Outputs, rule: str) -> Verdict:
-    """A paired bootstrap over the test images: which of them are drawn is the same for both."""
+    """A paired bootstrap over the test images: which of them are drawn is the same for both.
+
+    Of few images that only one of both gets wrong its interval is too narrow, so a sign test must agree with it.
+    """
     if not np.array_equal(ours.rows, theirs.rows) or not torch.equal(ours.labels, theirs.labels):
         raise UserError("the two runs were tested on different images, so their errors cannot be paired")
     wrong, wrong_alone = is_wrong(ours, rule), is_wrong(theirs, rule)
     lost, gained = int((wrong & ~wrong_alone).sum()), int((~wrong & wrong_alone).sum())
     low, high = paired_interval(lost, gained, len(wrong))
     word = "no clear difference"
-    if lost + gained >= FEWEST:
+    if lost + gained and binomtest(lost, lost + gained).pvalue < CHANCE:
         word = "helped" if high < 0 else "hurt" if low > 0 else word
     return Verdict(
         labelled_only=100 * float(wrong_alone.mean()),

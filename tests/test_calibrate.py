@@ -1,4 +1,4 @@
-"""Calibration against sums written out, and against scikit-learn."""
+"""Calibration against sums written out, torchmetrics and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,17 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss
 from torch import Tensor
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from cotrain.calibrate import (
+    ENOUGH_WRONG,
     adaptive_calibration_error,
     brier_score,
     calibration,
     confidence_and_right,
     expected_calibration_error,
     fit_temperature,
+    mean_of_ties,
     negative_log_likelihood,
     reliability,
     with_temperature,
@@ -44,6 +47,23 @@ def test_the_error_is_the_weighted_gap_of_the_bins(bins: int, classes: int) -> N
     assert ours == pytest.approx(by_hand(probabilities.numpy(), labels.numpy(), bins), abs=1e-9)
 
 
+@pytest.mark.parametrize("bins", [1, 10, 15])
+@pytest.mark.parametrize("classes", [2, 7, 100])
+def test_the_error_is_torchmetrics(bins: int, classes: int) -> None:
+    """Theirs is a share, in float32. No confidence is on an edge here: they count it to the bin above, we below."""
+    probabilities, labels = made_up(classes, images=3000)
+    theirs = multiclass_calibration_error(probabilities, labels, num_classes=classes, n_bins=bins, norm="l1")
+    assert expected_calibration_error(probabilities, labels, bins) / 100 == pytest.approx(theirs.item(), abs=1e-6)
+    confidence, right = confidence_and_right(probabilities, labels)
+    binary = binary_calibration_error(torch.from_numpy(confidence), torch.from_numpy(right).long(), bins, "l1")
+    assert reliability(confidence, right, bins).gap / 100 == pytest.approx(binary.item(), abs=1e-6)
+
+
+def test_an_edge_belongs_to_the_bin_below_it() -> None:
+    found = reliability(np.array([0.5, 0.5, 0.75, 1.0]), np.array([True, False, True, True]), 4)
+    assert found.images.tolist() == [0, 2, 1, 1]
+
+
 def test_the_diagram_is_scikit_learns() -> None:
     confidence, right = confidence_and_right(*made_up(5))
     accuracy, mean = calibration_curve(right, confidence, n_bins=10, strategy="uniform")
@@ -62,6 +82,22 @@ def test_bins_of_equally_many_images_are_scikit_learns() -> None:
     assert adaptive_calibration_error(three, np.array([True, False, False]), 10) == pytest.approx(
         100 * (0.1 + 0.5 + 0.7) / 3
     )
+
+
+def test_the_order_of_images_of_the_same_confidence_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    confidence, right = rng.choice([0.5, 0.6, 0.9, 0.9, 1.0], 97), rng.random(97) < 0.7
+    found = adaptive_calibration_error(confidence, right)
+    for _ in range(20):
+        order = rng.permutation(97)
+        assert adaptive_calibration_error(confidence[order], right[order]) == found
+    same = np.full(97, 0.8)
+    assert adaptive_calibration_error(same, right) == pytest.approx(100 * abs(right.mean() - 0.8))
+
+
+def test_images_of_the_same_confidence_share_what_is_right() -> None:
+    share = mean_of_ties(np.array([0.9, 0.5, 0.9, 0.7, 0.9]), np.array([True, False, False, True, True]))
+    assert share == pytest.approx([2 / 3, 0, 2 / 3, 1, 2 / 3])
 
 
 def test_certainty_that_is_right_has_no_error_and_one_that_is_wrong_has_all() -> None:
@@ -95,6 +131,21 @@ def test_the_fitted_temperature_is_the_best_of_a_fine_grid(rule: str) -> None:
     costs = [negative_log_likelihood(with_temperature(logits, t, rule), labels) for t in grid]
     assert fitted == pytest.approx(grid[np.argmin(costs)], rel=0.03)
     assert fitted > 1.5, "logits this large are too sure"
+
+
+def with_mistakes(wrong: int, sure: float, images: int = 200) -> tuple[Tensor, Tensor]:
+    """Two heads that say class 0 of everything, this sure of it; so many labels are another."""
+    logits = torch.zeros(2, images, 3)
+    logits[..., 0] = sure
+    return logits, (torch.arange(images) < wrong).long()
+
+
+@pytest.mark.parametrize("rule", ["probabilities", "logits"])
+def test_few_mistakes_never_make_the_network_surer(rule: str) -> None:
+    for wrong in range(ENOUGH_WRONG):
+        assert fit_temperature(*with_mistakes(wrong, sure=0.5), rule) == 1.0
+    assert fit_temperature(*with_mistakes(ENOUGH_WRONG, sure=0.5), rule) < 0.5
+    assert fit_temperature(*with_mistakes(3, sure=50.0), rule) > 5, "less sure they may make it"
 
 
 def test_a_temperature_changes_no_single_heads_prediction() -> None:

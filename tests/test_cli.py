@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_result_json_has_what_it_promises(fitted, folder: Path) -> None:
     assert len(result["head_errors"]) == 3
     assert 0 <= result["test_error"] <= 100
     assert 0 <= result["labelled_only_error"] <= 100
+    assert result["labelled_only_seconds"] > 0
     assert 0 <= result["agreement"] <= 1
     assert result["command"].endswith("fit digits " + " ".join(SMALL))
     assert set(result["versions"]) == {"cotrain", "python", "torch", "numpy", "pillow", "numba"}
@@ -104,6 +106,23 @@ def test_evaluate_refuses_other_data(fitted, folder: Path) -> None:
     assert "is not the data runs/digits was made from" in refused.stderr
 
 
+def test_the_yardstick_is_shown_with_its_time(fitted) -> None:
+    (line,) = [line for line in fitted.stdout.splitlines() if "labelled images only" in line]
+    assert re.search(r"\d+\.\d\d %, the same 12 steps in 0:\d\d ", line)
+
+
+def test_labelled_images_alone_are_called_so(fitted, folder: Path) -> None:
+    alone = cotrain("fit", "digits", *SMALL, "--method", "supervised", "--out", "runs/alone", cwd=folder)
+    again = cotrain("evaluate", "runs/alone", cwd=folder)
+    for shown in (alone, again):
+        assert shown.returncode == 0
+        (line,) = [line for line in shown.stdout.splitlines() if "labelled images only" in line]
+        assert re.search(r"\d+\.\d\d % ", line)
+        for words in ("not trained", "labelled and unlabelled images", "no clear difference", "heads agree on"):
+            assert words not in shown.stdout
+    assert "labelled only:" not in alone.stdout
+
+
 def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
     digits = open_data("digits")
     (folder / "new/deeper").mkdir(parents=True)
@@ -112,7 +131,8 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
     (folder / "new/broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
     (folder / "new/notes.txt").write_text("not an image")
     done = cotrain("predict", "runs/digits", "new", "new/absent.jpg", "--out", "preds.csv", cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
+    raw = "probabilities are raw, not calibrated: the run has no valid images to fit a temperature on; "
+    assert (done.returncode, done.stderr) == (0, f"{raw}data.valid_share=0.2 would hold some out\n")
     assert done.stdout == "5 images, 2 unreadable -> preds.csv\n"
     with open(folder / "preds.csv", newline="") as file:
         rows = list(csv.DictReader(file))

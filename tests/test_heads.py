@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cotrain.heads import heads_of, warnings_of
+from cotrain.heads import heads_of, warnings_of_heads, warnings_of_log
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 5])
@@ -42,16 +42,15 @@ def test_heads_are_counted_as_by_hand(heads: int) -> None:
 def test_heads_that_are_alike_and_wrong_are_warned_of() -> None:
     logits = torch.randn(1, 50, 3, generator=torch.Generator().manual_seed(0))
     alike, single = heads_of(logits.repeat(3, 1, 1), torch.zeros(50).long()), heads_of(logits, torch.zeros(50).long())
-    (line,) = warnings_of(alike, 60.0, [])
+    (line,) = warnings_of_heads(alike, 60.0)
     assert "the heads have become alike: they disagree on 0.00 % of the images while 60.0 % are wrong" in line
-    assert not list(warnings_of(alike, 1.0, []))
-    assert not list(warnings_of(single, 60.0, []))
+    assert not list(warnings_of_heads(alike, 1.0))
+    assert not list(warnings_of_heads(single, 60.0))
 
 
 def test_nothing_selected_for_long_is_warned_of() -> None:
-    heads = heads_of(torch.randn(3, 50, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(50).long())
     seldom = [{"step": step, "selected": 0.0 if step < 60 else 0.5} for step in range(100)]
-    (line,) = warnings_of(heads, 60.0, seldom)
+    (line,) = warnings_of_log(seldom)
     assert "in 60 % of the training no pseudo-label was selected" in line
-    assert not list(warnings_of(heads, 60.0, seldom[30:]))
-    assert not list(warnings_of(heads, 60.0, [{"step": 1, "supervised": 2.0}]))
+    assert not list(warnings_of_log(seldom[30:]))
+    assert not list(warnings_of_log([{"step": 1, "supervised": 2.0}]))

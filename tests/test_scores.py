@@ -1,5 +1,6 @@
 """What a run keeps of its last look at test and valid images, and what is computed from it."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import torch
 
 import cotrain
 from cotrain import Config, Dataset, UserError
-from cotrain.calibrate import calibration, with_temperature
+from cotrain.calibrate import calibration, confidence_and_right, fit_temperature, with_temperature
 from cotrain.evaluate import read_outputs
+from cotrain.judging import evaluate
 from cotrain.run import Run
 from cotrain.verdict import verdict
+from tests.made_up import made_up_run, some_data
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +49,27 @@ def test_the_result_has_the_calibration_of_ensemble_and_heads(run: Run) -> None:
     for one in found["ensemble"].values():
         again = calibration(with_temperature(test.logits, one["temperature"], "probabilities"), test.labels)
         assert vars(again) == pytest.approx({key: value for key, value in one.items() if key != "temperature"})
-    fitted = found["ensemble"]["fitted"]["temperature"]
-    costs = [
-        calibration(with_temperature(valid.logits, fitted * factor, "probabilities"), valid.labels).nll
-        for factor in (0.9, 1.0, 1.1)
-    ]
-    assert min(costs) == pytest.approx(costs[1], abs=1e-6)
+    assert found["ensemble"]["fitted"]["temperature"] == run.result["temperature"]
+    assert run.result["temperature"] == fit_temperature(valid.logits, valid.labels, "probabilities")
+
+
+def test_every_head_is_calibrated_with_every_temperature(run: Run) -> None:
+    test, found = read_outputs(run.scores_path)["test"], run.result["calibration"]
+    for logits, of_head in zip(test.logits.double(), found["heads"], strict=True):
+        assert [*of_head] == [*found["ensemble"]]
+        for name, one in of_head.items():
+            assert one["temperature"] == found["ensemble"][name]["temperature"]
+            again = calibration((logits / one["temperature"]).softmax(dim=-1), test.labels)
+            assert {**vars(again), "temperature": one["temperature"]} == pytest.approx(one)
+
+
+def test_the_result_has_the_area_under_risk_and_coverage(run: Run) -> None:
+    test = read_outputs(run.scores_path)["test"]
+    confidence, right = confidence_and_right(with_temperature(test.logits, 1.0, "probabilities"), test.labels)
+    surest = np.argsort(-confidence)
+    risks = [100 * (~right[surest[:answered]]).mean() for answered in range(1, len(right) + 1)]
+    assert len(set(confidence)) == len(confidence), "without ties"
+    assert run.result["aurc"] == pytest.approx(np.mean(risks))
 
 
 def test_without_valid_images_nothing_is_fitted_and_without_test_images_nothing_is_known(
@@ -65,6 +83,42 @@ def test_without_valid_images_nothing_is_fitted_and_without_test_images_nothing_
     assert read_outputs(tmp_path / "untested" / "scores.npz") == {}
 
 
+def test_valid_images_calibrate_where_there_are_no_test_images(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    images, labels = toy.images.numpy(), toy.labels.numpy().copy()
+    labels[60:80] = labels[60:80][::-1]  # about half of them wrong
+    dataset = cotrain.from_arrays(images[:60], labels[:60], valid=(images[60:80], labels[60:80]))
+    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=tiny.changed({"data.test_share": 0.0}))
+    valid = read_outputs(tmp_path / "run" / "scores.npz")["valid"]
+    wrong = int((with_temperature(valid.logits, 1.0, "probabilities").argmax(-1) != valid.labels).sum())
+    assert fitted.result["calibration"] is None
+    assert fitted.result["temperature_fitted_on"] == {"valid_images": 20, "wrong": wrong}
+    assert fitted.result["temperature"] == fit_temperature(valid.logits, valid.labels, "probabilities") > 1
+    assert cotrain.load(tmp_path / "run").temperature == fitted.result["temperature"]
+
+
+def test_the_temperature_of_a_run_of_before_is_found(run: Run, tmp_path: Path) -> None:
+    dataset = some_data()
+    old = {"calibration": {"ensemble": {"as it is": {"temperature": 1.0}, "fitted": {"temperature": 1.7}}}}
+    assert cotrain.load(made_up_run(tmp_path / "old", dataset, result=old).folder).temperature == 1.7
+    assert cotrain.load(made_up_run(tmp_path / "raw", dataset, result={"calibration": None}).folder).temperature == 1
+    new = {"temperature": 1.3, **old}
+    assert cotrain.load(made_up_run(tmp_path / "new", dataset, result=new).folder).temperature == 1.3
+
+
+def test_there_are_warnings_without_test_images(tmp_path: Path) -> None:
+    dataset = some_data(test=0)
+    alike = {"data.valid_share": 0.3, "model.head_init": "copied"}
+    run = made_up_run(tmp_path / "alike", dataset, alone=None, changes=alike)
+    (warning,) = evaluate(run, dataset)["warnings"]
+    assert warning.startswith("the heads have become alike: they disagree on 0.00 % of the images while")
+    run = made_up_run(tmp_path / "idle", dataset, alone=None)
+    assert run.split.valid == run.split.test == ()
+    assert evaluate(run, dataset)["warnings"] == []
+    run.log_path.write_text("".join(json.dumps({"step": step, "agreement": 0.0}) + "\n" for step in range(10)))
+    (warning,) = evaluate(run, dataset)["warnings"]
+    assert "in 100 % of the training no pseudo-label was selected" in warning
+
+
 def test_the_yardstick_keeps_its_scores_for_the_same_images(run: Run) -> None:
     ours, theirs = read_outputs(run.scores_path)["test"], read_outputs(run.baseline_folder / "scores.npz")["test"]
     assert np.array_equal(ours.rows, theirs.rows) and torch.equal(ours.labels, theirs.labels)
@@ -76,6 +130,23 @@ def test_the_verdict_is_in_the_result(run: Run) -> None:
     assert run.result["verdict"] == asdict(verdict(ours, theirs, "probabilities"))
     assert run.result["verdict"]["labelled_only"] == pytest.approx(run.result["labelled_only_error"])
     assert run.result["verdict"]["error"] == pytest.approx(run.result["test_error"])
+
+
+def test_the_result_says_how_long_the_yardstick_was_trained(run: Run) -> None:
+    alone = Run.open(run.baseline_folder).result
+    assert run.result["labelled_only_seconds"] == alone["seconds"] > 0
+    assert alone["steps"] == run.result["steps"] == 20
+
+
+def test_a_method_without_unlabelled_images_is_not_compared_with_itself(
+    toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    config = tiny.changed({"method": "supervised", "run.baseline": True})
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=config)
+    assert not (tmp_path / "run" / "labelled_only").exists()
+    for name in ("verdict", "labelled_only_error", "labelled_only_seconds"):
+        assert fitted.result[name] is None
+    assert fitted.result["test_error"] is not None
 
 
 def test_damaged_scores_are_named(tmp_path: Path) -> None:

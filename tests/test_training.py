@@ -1,5 +1,6 @@
 """The loop: what it computes step by step, what its settings do, and its schedule, optimiser and average."""
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -16,7 +17,7 @@ import cotrain
 from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.data import draw_split, open_data
 from cotrain.ema import Average
-from cotrain.evaluate import head_logits
+from cotrain.evaluate import head_logits, score
 from cotrain.heads import heads_of
 from cotrain.log import read_log
 from cotrain.model import MultiHead, wrn
@@ -112,9 +113,62 @@ def test_heads_and_their_votes_are_watched_on_images_whose_labels_only_the_evalu
     heads = heads_of(head_logits(state.average.net, toy.images, rows, mean, std), toy.labels[rows])
     assert seen[-1]["heads_disagree"] == pytest.approx(heads.mean_disagreement)
     assert seen[-1].get("vote_right") == pytest.approx(heads.vote_right)
-    unknown = replace(toy, labels=torch.where(torch.isin(torch.arange(120), torch.tensor(rows)), -1, toy.labels))
-    assert watched(run.split, unknown) == ()
-    assert list(watched(run.split, toy)) == rows.tolist()
+    assert seen[-1]["vote_selected"] == pytest.approx(heads.vote_selected)
+    assert [seen[-1][f"head_{number}_error"] for number in (1, 2, 3)] == pytest.approx(heads.errors)
+    assert list(watched(run, toy)) == rows.tolist()
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+def test_heads_are_watched_where_nobody_knows_the_labels(
+    held_out: bool, toy: Dataset, tiny: Config, tmp_path: Path
+) -> None:
+    """As in a folder with unlabelled photos: they say how the heads differ, and valid images how good they are."""
+    images, labels = toy.images.numpy(), toy.labels.numpy()
+    valid = (images[60:80], labels[60:80]) if held_out else None
+    dataset = from_arrays(images[:60], np.where(np.arange(60) < 8, labels[:60], -1), valid=valid, classes=toy.classes)
+    run = run_of(tiny.changed({"run.evaluate_every": 10, "data.test_share": 0.0}), dataset, tmp_path / "run")
+    state = train(run, dataset, CPU, QUIET, "")
+    seen = {step: {} for step in (10, 20, 30)}
+    for row in read_log(run.log_path):
+        if "supervised" not in row:
+            seen[row["step"]] |= row
+    mean, std = dataset.pixel_statistics(np.asarray(run.split.unlabelled))
+    rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
+    on_unlabelled = heads_of(head_logits(state.average.net, dataset.images, rows, mean, std), torch.zeros(52).long())
+    expected = {
+        "step": 30,
+        "heads_disagree": on_unlabelled.mean_disagreement,
+        "vote_selected": on_unlabelled.vote_selected,
+    }
+    if held_out:
+        rows = np.asarray(run.split.valid)
+        logits = head_logits(state.average.net, dataset.images, rows, mean, std)
+        heads = heads_of(logits, dataset.labels[rows])
+        expected |= {f"head_{number}_error": error for number, error in enumerate(heads.errors, start=1)}
+        expected |= {"vote_right": heads.vote_right}
+        expected |= {"valid_error": score(logits, dataset.labels[rows], "probabilities").error}
+    assert seen[30] == pytest.approx(expected)
+    assert all(step.keys() <= expected.keys() and "heads_disagree" in step for step in seen.values())
+
+
+def test_one_head_says_nothing_of_images_without_labels(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    dataset = replace(toy, labels=torch.where(torch.arange(120) < 8, toy.labels, -1), test=np.arange(0))
+    run = run_of(tiny.changed({"method": "fixmatch", "data.test_share": 0.0}), dataset, tmp_path / "run")
+    assert watched(run, dataset) == ()
+    train(run, dataset, CPU, QUIET, "")
+    assert all("supervised" in row for row in read_log(run.log_path))
+
+
+def test_it_is_said_once_halfway_that_nothing_is_selected(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    said = []
+    for threshold in (1.0, 0.0):
+        output = io.StringIO()
+        config = tiny.changed({"method": "fixmatch", "method.threshold": threshold, "run.log_every": 1})
+        run = run_of(config, toy, tmp_path / f"{threshold}")
+        train(run, toy, CPU, Console(file=output, width=200), "fixmatch")
+        said.append([line for line in output.getvalue().splitlines() if "halfway" in line])
+    words = "no pseudo-label was selected, and the unlabelled images taught nothing; train longer"
+    assert said == [[f"fixmatch, halfway: in 100 % of the training {words}"], []]
 
 
 def test_learning_rate_follows_the_cosine() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 
 from cotrain import UserError
 from cotrain.evaluate import Outputs
@@ -55,6 +56,21 @@ def test_words() -> None:
 def test_a_handful_of_images_is_no_evidence(differing: int, word: str) -> None:
     assert of(np.ones(300, bool), np.arange(300) >= differing).word == word
     assert of(np.array([True]), np.array([False])).word == "no clear difference"
+
+
+@pytest.mark.parametrize("images", [60, 1000])
+def test_where_there_is_no_difference_it_is_seldom_said_that_there_is_one(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly: every number of images that only one of both gets wrong, and every way to divide it."""
+    monkeypatch.setattr("cotrain.verdict.RESAMPLES", 500)
+    for differing in range(1, 61):
+        chance = 0.0
+        for lost in range(differing + 1):
+            number = np.arange(images)
+            word = of(number >= lost, (number < lost) | (number >= differing)).word
+            chance += binom.pmf(lost, differing, 0.5) * (word != "no clear difference")
+        assert chance <= 0.05, differing
 
 
 def test_other_images_are_refused() -> None:
