@@ -186,7 +186,7 @@ def predict_command(
         defer_below = promised.probability
         shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
         bound = f"so the error on images like the valid ones is at most {100 * promised.bound:.2g} % (95 % confidence)"
-        print(f"below {promised.probability:.6g} images are passed on: {shown}, {bound}", file=sys.stderr)
+        print(f"below {promised.probability:.9g} images are passed on: {shown}, {bound}", file=sys.stderr)
     paths = find_images(images)
     aside = Console(stderr=True)
     rows = list(
