@@ -89,7 +89,7 @@ def fit_command(
     compile
         run.compile: compile the network first.
     track
-        run.track: where the log goes too; tensorboard needs the extra of that name.
+        run.track: where log and figures go too; tensorboard needs the extra of that name.
     split
         A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
     """

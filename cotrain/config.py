@@ -58,7 +58,7 @@ class RunSettings(Settings):
         "auto", description="statistics over each process's images or all of them; auto: synchronised on GPUs"
     )
     track: Literal["none", "tensorboard"] = Field(
-        "none", description="where the lines of log.jsonl go too; tensorboard: into a folder of the run"
+        "none", description="where log and figures go too; tensorboard: into a folder of the run"
     )
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
     evaluate_every: int = Field(
