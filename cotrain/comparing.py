@@ -18,9 +18,9 @@ from rich.console import Console
 
 from cotrain.checkpoint import make_folder, read_json, write_json
 from cotrain.config import Config, differences
-from cotrain.data import Dataset, Split, draw_split, open_data
+from cotrain.data import Dataset, Split, draw_split
 from cotrain.device import pick_device
-from cotrain.fitting import configured, trained
+from cotrain.fitting import configured, opened, trained
 from cotrain.methods import METHODS, method_class
 from cotrain.pace import Pace, pace
 from cotrain.progress import clock, counted, say
@@ -309,9 +309,7 @@ def compare(
     are compared with the first. Seeds are counted from `run.seed`. The rest is as in `fit`.
     """
     console = console or Console(quiet=True)
-    if not isinstance(data, Dataset):
-        of_data = {key: value for key, value in (settings or {}).items() if key.startswith("data.")}
-        data = open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
+    data = opened(data, config, settings or {}, memory, console)
     for key in settings or {}:
         if key.partition(".")[0] == "method":
             raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:strong_views=routed")

@@ -74,11 +74,8 @@ def fit(
         if not ranks.first:
             console = Console(quiet=True)
         earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
-        if isinstance(data, Dataset):
-            dataset = data
-        else:
-            opening = (earlier.config if earlier else config or Config()).changed(_of_data(changes))
-            dataset = ranks.each(lambda: open_data(data, opening.data, memory=memory, console=console))
+        known = earlier.config if earlier else config
+        dataset = ranks.each(lambda: opened(data, known, changes, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
         asked = configured(dataset, config or own, preset, changes)
@@ -272,8 +269,18 @@ def configured(dataset: Dataset, config: Config | None, preset: str, changes: Ma
     return (as_released(base) if preset == "code" else base).changed(changes)
 
 
-def _of_data(changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in changes.items() if key.startswith("data.")}
+def opened(
+    data: str | Path | Dataset,
+    config: Config | None,
+    changes: Mapping[str, Any],
+    memory: float | None,
+    console: Console,
+) -> Dataset:
+    """The data that are asked for, before it is known which recipe they want."""
+    if isinstance(data, Dataset):
+        return data
+    of_data = {key: value for key, value in changes.items() if key.startswith("data.")}
+    return open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
 
 
 def _needed(out: str | Path | None) -> Path:

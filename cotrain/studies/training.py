@@ -9,8 +9,8 @@ from rich.console import Console
 
 from cotrain.comparing import Comparison, Length
 from cotrain.config import Config
-from cotrain.data import Dataset, open_data
-from cotrain.fitting import configured
+from cotrain.data import Dataset
+from cotrain.fitting import configured, opened
 from cotrain.recipes import recipe_named
 from cotrain.studies.case import Case, Study, found_of, what_differs
 from cotrain.studies.writing import Written
@@ -60,9 +60,7 @@ class Training:
             data, changes = study.data, {"data.labels": paper.data.labels, **changes}
         if config is None and scale == "published":
             config = paper
-        if not isinstance(data, Dataset):
-            of_data = {key: value for key, value in changes.items() if key.startswith("data.")}
-            data = open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
+        data = opened(data, config, changes, memory, console or Console(quiet=True))
         base = configured(data, config, preset, changes)
         cases = study.cases(base)
         comparison = Comparison.of(
