@@ -328,12 +328,12 @@ def settings_table(config: Config, title: str) -> Table:
 
 
 def _as_set(tokens: Sequence[str]) -> list[str]:
-    """`--optim.lr 0.1` and `--optim.lr=0.1` are short for `--set optim.lr=0.1`."""
+    """`--optim.weight_decay 0.1`, with = or with - for _, is short for `--set optim.weight_decay=0.1`."""
     words, result = iter(tokens), []
     for word in words:
-        if match := re.fullmatch(r"--([a-z_]+\.[a-z_]+)(=.*)?", word):
+        if match := re.fullmatch(r"--([a-z_]+\.[a-z_-]+)(=.*)?", word):
             value = match[2] or f"={next(words, '')}"
-            result += ["--set", f"{match[1]}{value}"]
+            result += ["--set", match[1].replace("-", "_") + value]
         else:
             result.append(word)
     return result

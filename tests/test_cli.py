@@ -161,6 +161,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("fit digits --optim.lrr 3", "did you mean optim.lr?"),
         ("fit digits --optim.lr=-1", "optim.lr='-1': input should be greater than 0"),
         ("fit digits --optim.lr", "optim.lr=''"),
+        ("fit digits --data.valid-share 2", "data.valid_share='2': input should be less than"),
         ("fit digits --method mhtc", "there is no method 'mhtc'; there are: mhct"),
         ("fit digits --recipe foo", "there is no recipe 'foo'; there are: digits, small32, cifar10"),
         ("fit nowhere.npz", "nowhere.npz does not exist"),
