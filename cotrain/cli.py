@@ -19,7 +19,7 @@ from cotrain.cli_compare import compare_command
 from cotrain.cli_data import data_app
 from cotrain.cli_report import report_command
 from cotrain.cli_study import study_command
-from cotrain.config import Config, settings_of
+from cotrain.config import Config, plain, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
 from cotrain.data.split import read_split
@@ -322,8 +322,7 @@ def settings_table(config: Config, title: str) -> Table:
     table = Table("setting", "value", "meaning", title=title, title_justify="left")
     table.columns[0].no_wrap = True
     for key, value, choices, meaning in settings_of(config):
-        shown = str(value).lower() if value is None or isinstance(value, bool) else str(value)
-        table.add_row(f"--{key}", shown, Text(f"{meaning} [{choices}]"))
+        table.add_row(f"--{key}", plain(value), Text(f"{meaning} [{choices}]"))
     return table
 
 

@@ -4,6 +4,7 @@ Everything that is shown of a run is read back from there, and nothing in it is 
 """
 
 import fcntl
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,6 +122,17 @@ def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
         return parse(read_json(path))
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def as_typed(command: str) -> str:
+    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return command
+    path = Path(program)
+    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
+    return shlex.join(["cotrain", *arguments]) if ours else command
 
 
 def reserve_folder(base: Path, name: str) -> Path:

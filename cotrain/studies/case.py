@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cotrain.comparing import YARDSTICK, Comparison, Contender, Length
-from cotrain.config import Config
+from cotrain.config import Config, plain
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs, Scores, read_outputs, score
 from cotrain.figures import Figure
@@ -137,9 +137,5 @@ def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
     for section in ("data", "augment", "model", "method", "optim"):
         theirs, ours = (dict(getattr(each, section)) for each in (paper, config))
         different = [key for key in ours if ours[key] != theirs.get(key)]
-        parts += [f"{section}.{key} {_plain(ours[key])}, not {_plain(theirs.get(key))}" for key in different]
+        parts += [f"{section}.{key} {plain(ours[key])}, not {plain(theirs.get(key))}" for key in different]
     return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
