@@ -4,37 +4,28 @@ A comparison is a folder: plan.json, a run folder for each method and seed, and 
 again. Several processes may work on one comparison: each takes the next run that nobody trains.
 """
 
-import fcntl
 import statistics
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
-from cotrain.checkpoint import make_folder, read_json, write_json
-from cotrain.config import Config, differences
+from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split
-from cotrain.device import pick_device
 from cotrain.fitting import configured, opened, trained
 from cotrain.methods import METHODS, method_class
-from cotrain.pace import Pace, pace
-from cotrain.progress import clock, counted, say
+from cotrain.planning import YARDSTICK, Equal, Length, Planning
+from cotrain.progress import clock, say
 from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
 from cotrain.seeds import in_words, paired, spread
 from cotrain.table import Table
-from cotrain.train import check_batches, check_trainable, pool_of
-from cotrain.types import Pool, UserError
+from cotrain.train import check_batches, check_trainable
+from cotrain.types import UserError
 
-Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
-PATIENCE = 1.0  # seconds of trial steps
-YARDSTICK = "supervised"  # whose step all steps are compared with
 AGAIN = 1_000  # from the seed of a training to that of another one on the same split
 
 
@@ -72,15 +63,6 @@ def contenders(methods: str) -> list[Contender]:
         if contender in found[:number]:
             raise UserError(f"--methods has {contender.name} twice")
     return found
-
-
-@dataclass(frozen=True)
-class Length:
-    """Of one method's runs."""
-
-    steps: int
-    seconds: float  # as expected
-    cost: float  # of a step, rounds of the method's own included, in steps of labelled-only training
 
 
 @dataclass(frozen=True)
@@ -132,60 +114,27 @@ class Comparison:
         return self.folder / contender.name.replace(":", ",") / f"seed-{seed}"
 
     def plan(self, console: Console) -> dict[str, Length]:
-        """How long every method's runs are. What that rests on is kept: a comparison that goes on keeps its steps."""
-        path, protocol = self.folder / "plan.json", self._protocol()
-        with self._alone():
-            kept = read_json(path) if path.exists() else {"protocol": protocol, "budget": None, "pace": {}}
-            if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
-                raise UserError(f"{path} is damaged; delete it to plan anew: finished runs of the same length stay")
-            if changed := differences(kept["protocol"], protocol):
-                raise UserError(f"{self.folder} is another comparison ({'; '.join(changed)}); choose another --out")
-            wanted = {one.name: one for one in [Contender.parse(YARDSTICK), *self.contenders]}
-            new = [one for name, one in wanted.items() if name not in kept["pace"]]
-            tried: dict[str, list[Pace]] = {one.name: [] for one in new}
-            for one in counted([*new, *new], 2 * len(new), "trial steps", console):
-                tried[one.name].append(self._pace(one))
-            kept["pace"] |= {name: asdict(min(paces, key=lambda of: of.step)) for name, paces in tried.items()}
-            paces = {name: Pace(**kept["pace"][name]) for name in wanted}
-            if self.equal == "time" and kept["budget"] is None:
-                first = self.contenders[0]
-                whole = paces[first.name].seconds(first.config(self.base), self._pool)
-                kept["budget"] = 60 * self.minutes if self.minutes else whole
-            write_json(path, kept)
-        return {name: self._length(one, paces[name], paces[YARDSTICK], kept["budget"]) for name, one in wanted.items()}
+        """How long every method's runs are."""
+        return self.planning.lengths(console)
 
-    def _length(self, contender: Contender, own: Pace, yardstick: Pace, budget: float | None) -> Length:
-        config = contender.config(self.base)
-
-        def seconds(steps: int) -> float:
-            return own.seconds(config.changed({"optim.steps": steps}), self._pool)
-
-        steps = config.optim.steps
-        if budget is not None:
-            steps = max(1, bisect_right(range(int(budget / own.step) + 1), budget, key=seconds, lo=1) - 1)
-        return Length(steps, seconds(steps), seconds(steps) / steps / yardstick.step)
-
-    @cached_property
-    def _pool(self) -> Pool:
-        return pool_of(self.dataset, self.split(self.seeds[0]))
-
-    def _pace(self, contender: Contender) -> Pace:
-        config, split = contender.config(self.base), self.split(self.seeds[0])
-        return pace(config, self.dataset, split, pick_device(config.run.device), patience=PATIENCE)
+    @property
+    def planning(self) -> Planning:
+        configs = {contender.name: contender.config(self.base) for contender in self.contenders}
+        return Planning(
+            folder=self.folder,
+            dataset=self.dataset,
+            split=self.split(self.seeds[0]),
+            protocol=self._protocol(),
+            configs={**configs, YARDSTICK: configs.get(YARDSTICK, Contender.parse(YARDSTICK).config(self.base))},
+            equal=self.equal,
+            minutes=self.minutes,
+        )
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""
         settings = self.base.changed({"run.seed": 0}).model_dump(exclude={"method"})
         compared = {"data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
         return {"comparison": compared, **settings}
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time measures and plans."""
-        make_folder(self.folder)
-        with open(self.folder / ".lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def train(
         self, console: Console, finished: Callable[[Mapping[str, Length]], object] = lambda plan: None

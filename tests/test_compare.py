@@ -18,10 +18,11 @@ from scipy.stats import ttest_rel
 import cotrain
 from cotrain import Config, Dataset, open_data
 from cotrain.cli import main
-from cotrain.comparing import Comparison, Contender, Length, contenders
+from cotrain.comparing import Comparison, Contender, contenders
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.pace import Pace
+from cotrain.planning import Length
 from cotrain.run import Run
 from cotrain.seeds import interval, paired, spread
 
@@ -44,7 +45,7 @@ QUICK = [
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
+        patch.setattr("cotrain.planning.PATIENCE", 0.0)
         yield
 
 
@@ -184,12 +185,16 @@ def test_all_are_all_with_co_training_first() -> None:
 def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
     """Tri-net's thirty rounds are the same however many steps there are; LaplaceNet's come once a pass."""
     comparison = Comparison.of(
-        open_data("digits"), Path("nowhere"), contenders("mhct"), seeds=1, settings={"optim.steps": 90}
+        open_data("digits"),
+        Path("nowhere"),
+        contenders("mhct,trinet,laplacenet"),
+        seeds=1,
+        settings={"optim.steps": 90},
     )
-    yardstick = Pace(0.1, 0.0)
+    planning, yardstick = comparison.planning, Pace(0.1, 0.0)
 
     def length(name: str, pace: Pace, budget: float | None) -> Length:
-        return comparison._length(Contender.parse(name), pace, yardstick, budget)
+        return planning.length(name, pace, yardstick, budget)
 
     assert length("mhct", Pace(0.4, 0.0), None) == Length(90, pytest.approx(36), pytest.approx(4))
     assert length("mhct", Pace(0.4, 0.0), 20.1).steps == 50

@@ -35,7 +35,7 @@ from cotrain.train import build_network
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
+        patch.setattr("cotrain.planning.PATIENCE", 0.0)
         yield
 
 

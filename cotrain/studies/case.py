@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from cotrain.comparing import YARDSTICK, Comparison, Contender, Length
+from cotrain.comparing import Comparison, Contender
 from cotrain.config import Config, plain
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs, Scores, read_outputs, score
 from cotrain.figures import Figure
+from cotrain.planning import YARDSTICK, Length
 from cotrain.recipes import recipe_named
 from cotrain.run import Run
 from cotrain.seeds import paired, spread
