@@ -4,7 +4,9 @@ A comparison is a folder: plan.json, a run folder for each method and seed, and 
 again. Several processes may work on one comparison: each takes the next run that nobody trains.
 """
 
+import shlex
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +24,14 @@ from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
 from cotrain.seeds import in_words, paired, spread
 from cotrain.table import Table
+from cotrain.track import has_figures
 from cotrain.train import check_batches, check_trainable
 from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
 AGAIN = 1_000  # from the seed of a training to that of another one on the same split
+
+WHOLE = ".lock-whole"  # held until the page is written; the run's own only while it is trained
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,6 @@ class Comparison:
     seeds: Sequence[int]
     equal: Equal
     minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
-    command: str
 
     @classmethod
     def of(
@@ -89,7 +93,6 @@ class Comparison:
         config: Config | None = None,
         preset: str = "paper",
         settings: Mapping[str, Any] | None = None,
-        command: str = "cotrain compare",
     ) -> "Comparison":
         """With everything checked that can be, before anything is written."""
         if seeds < 1:
@@ -99,7 +102,7 @@ class Comparison:
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first = base.run.seed
-        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, command)
+        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes)
         for contender in made.contenders:
             check_trainable(contender.config(base), dataset)
             check_batches(contender.config(base), made.split(first))
@@ -145,17 +148,19 @@ class Comparison:
         """
         plan, failed = self.plan(console), []
         runs = [(contender, seed) for seed in self.seeds for contender in self.contenders]
-        seconds = [plan[contender.name].seconds for contender, _ in runs]
-        done = [self.result(contender, seed) is not None for contender, seed in runs]
-        left = sum(each for each, finished in zip(seconds, done, strict=True) if not finished)
-        say(console, f"{len(runs)} runs, {sum(done)} done; about {clock(left)} for the others -> {self.folder}")
-        for number, (contender, seed) in enumerate(runs):
-            if self.result(contender, seed) is not None:
+        for contender, seed in runs:
+            self._begun(contender, seed, plan)
+        seconds = [0.0 if self.result(*run) else plan[run[0].name].seconds for run in runs]
+        done = sum(self._is_whole(*run) for run in runs)
+        say(console, f"{len(runs)} runs, {done} done; about {clock(sum(seconds))} for the others -> {self.folder}")
+        for number, (contender, seed) in enumerate(runs, start=1):
+            if self._is_whole(contender, seed):
                 continue
-            left -= seconds[number]
-            title = f"{number + 1}/{len(runs)} {contender.name}, seed {seed}"
+            title = f"{number}/{len(runs)} {contender.name}, seed {seed}"
             try:
-                trained(self._run(contender, seed, plan), self.dataset, ALONE, console, part_of=(title, max(left, 0)))
+                run = self._begun(contender, seed, plan) or self._create(contender, seed, plan)
+                with run.locked(WHOLE):
+                    trained(run, self.dataset, ALONE, console, part_of=(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
                 say(console, f"{title}: another process trains it")
@@ -164,15 +169,32 @@ class Comparison:
                 failed.append(f"{contender.name}, seed {seed}: {error}")
         return plan, failed
 
-    def _run(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
+    def _begun(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run | None:
+        """Finished or not. Numbers of a run that was made with other settings must not stand under these."""
         folder = self.run_folder(contender, seed)
-        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
-        config, split = contender.config(self.base).changed(changes), self.split(seed)
         if not (folder / "config.json").exists():
-            return Run.create(folder, config, split, self.command)
+            return None
         run = Run.open(folder)
-        run.check_same(config, split)
+        try:
+            run.check_same(self._config(contender, seed, plan), self.split(seed))
+        except UserError as error:
+            raise UserError(f"{error}; choose another --out") from error
         return run
+
+    def _config(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Config:
+        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
+        return contender.config(self.base).changed(changes)
+
+    def _create(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
+        config, command = self._config(contender, seed, plan), shlex.join(sys.argv)
+        return Run.create(self.run_folder(contender, seed), config, self.split(seed), command)
+
+    def _is_whole(self, contender: Contender, seed: int) -> bool:
+        """Whoever is killed after the result leaves a run without its page, or without its figures elsewhere."""
+        folder, wanted = self.run_folder(contender, seed), self.base.run
+        page = not wanted.report or (folder / "report.html").exists()
+        figures = wanted.track != "tensorboard" or has_figures(folder)
+        return self.result(contender, seed) is not None and page and figures
 
     def result(self, contender: Contender, seed: int) -> dict[str, Any] | None:
         folder = self.run_folder(contender, seed)

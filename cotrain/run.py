@@ -107,9 +107,9 @@ class Run:
         write_json(self.folder / "result.json", result)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, name: str = ".lock") -> Iterator[None]:
         """One process at a time trains a run."""
-        with open(self.folder / ".lock", "w") as file:
+        with open(self.folder / name, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import statistics
 import subprocess
@@ -16,14 +17,14 @@ from rich.console import Console
 from scipy.stats import ttest_rel
 
 import cotrain
-from cotrain import Config, Dataset, open_data
+from cotrain import Config, Dataset, UserError, open_data
 from cotrain.cli import main
 from cotrain.comparing import Comparison, Contender, contenders
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.pace import Pace
 from cotrain.planning import Length
-from cotrain.run import Run
+from cotrain.run import Run, as_typed
 from cotrain.seeds import interval, paired, spread
 
 QUICK = [
@@ -153,6 +154,7 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
     assert [process.returncode for process in both] == [0, 0]
     assert any("another process trains it" in text for text in said)
     assert len(list(out.glob("*/seed-*/result.json"))) == 4
+    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command[3:]])
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:
@@ -307,5 +309,28 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
         settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
         | {"run.checkpoint_every": 4, "run.test_evaluations": 5, "run.report": False},
     )
-    _, failed = comparison.train(Console(quiet=True))
-    assert len(failed) == 1 and "run.seed was 0 and is now 1" in failed[0]
+    with pytest.raises(UserError, match=r"supervised/seed-1 .*: run.seed was 0 and is now 1; choose another --out"):
+        comparison.train(Console(quiet=True))
+
+
+def test_a_run_that_was_killed_before_its_page_gets_it(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+
+    def again() -> None:
+        settings = {"optim.steps": 3, "run.report": True, "run.track": "tensorboard"}
+        cotrain.compare(toy, out=tmp_path, methods="supervised", seeds=1, config=tiny, settings=settings)
+
+    again()
+    folder = tmp_path / "supervised" / "seed-0"
+    page, result = folder / "report.html", folder / "result.json"
+    trained = result.stat().st_mtime_ns
+    page.unlink()
+    again()
+    assert page.exists()
+    [figures] = folder.glob("tensorboard/*.figures")
+    figures.unlink()
+    again()
+    assert len([*folder.glob("tensorboard/*.figures")]) == 1
+    written = page.stat().st_mtime_ns
+    again()
+    assert (result.stat().st_mtime_ns, page.stat().st_mtime_ns) == (trained, written)

@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,27 @@ def test_what_is_done_is_not_done_again_and_seeds_can_be_added(
         done("ablation", folder, settings={"optim.lr": 0.2})
 
 
+def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, _ = ablation
+    before = (folder / "table.csv").read_text()
+    other = "whole/seed-0 .*: method.normaliser was 'selected' and is now 'batch'; choose another --out"
+    with pytest.raises(UserError, match=other):
+        done("ablation", folder, settings={"method.normaliser": "batch"})
+    assert (folder / "table.csv").read_text() == before
+
+
+def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Path) -> None:
+    training = Training.of(STUDIES["calibration"], None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+    comparison = training.comparison
+    with ExitStack() as held:
+        for contender in comparison.contenders:
+            config = contender.config(comparison.base)
+            run = Run.create(comparison.run_folder(contender, 0), config, comparison.split(0))
+            held.enter_context(run.locked())
+        with pytest.raises(UserError, match="no case of the study is finished yet; other processes train its runs"):
+            training.run(Console(quiet=True))
+
+
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
     training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
@@ -186,6 +209,7 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
     assert "2 runs, 1 done" in again.stdout and "goes on" not in again.stderr
     assert first.stat().st_mtime_ns == finished
     assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 7
+    assert (tmp_path / "out" / "study.md").read_text().endswith(f"\n    {shlex.join(['cotrain', *words])}\n")
 
 
 def test_more_heads_have_the_papers_parameters() -> None:

@@ -70,7 +70,6 @@ class Training:
             [contender for case in cases for contender in case.contenders],
             seeds=size.seeds if seeds is None else seeds,
             config=base,
-            command=f"cotrain study {study.name}",
         )
         if not comparison.split(comparison.seeds[0]).test:
             raise UserError(f"{data.name} has no labelled test images, and none are set aside; a study needs some")
@@ -81,8 +80,10 @@ class Training:
         written = self.write(plan)
         if written is not None:
             written.say(console)
-        if failed or written is None:
+        if failed:
             raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")
+        if written is None:
+            raise UserError("no case of the study is finished yet; other processes train its runs")
         return written
 
     def write(self, plan: Mapping[str, Length]) -> Written | None:

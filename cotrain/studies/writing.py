@@ -10,6 +10,7 @@ from rich.console import Console
 from cotrain.checkpoint import write_whole
 from cotrain.figures import Figure
 from cotrain.progress import say
+from cotrain.run import as_typed
 from cotrain.table import Table
 
 
@@ -32,7 +33,7 @@ class Written:
             self.table.markdown.rstrip(),
             f"![{self.figure.alt}](figure.png)",
             self.figure.caption,
-            f"    {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}",
+            f"    {as_typed(shlex.join(sys.argv))}",
         ]
         write_whole(self.folder / "study.md", ("\n\n".join(parts) + "\n").encode())
 
