@@ -169,6 +169,8 @@ def test_differences_are_paired_and_have_students_interval() -> None:
     assert paired(ours, {**ours, 0: 4.0}).endswith(": unclear")
     assert paired(ours, {}) == ""
     assert paired(ours, ours) == "+0.00 (+0.00 to +0.00): unclear"
+    one_image_each = {0: 1.0, 1: 1.4, 2: 0.8}, {0: 0.8, 1: 1.2, 2: 0.6}
+    assert paired(*one_image_each) == "-0.20 (-0.20 to -0.20): unclear"
     assert (spread([]), spread([1.0]), spread([1.0, 2.0])) == ("", "1.00", "1.50 ± 0.71")
 
 
