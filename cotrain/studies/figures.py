@@ -20,12 +20,13 @@ def errors_beside_papers(palette: Palette, found: Sequence[Found]) -> Figure:
     low, high = 0.6 / canvas.get_figheight(), 1 - 0.34 / canvas.get_figheight()
     here, paper = (axes_at(canvas, [left, low, 0.34, high - low]) for left in (0.27, 0.645))
     places = [*range(len(found), 0, -1)]
+    first = next(each for each in found if each.outputs)  # that has something to point the legend at
     for name, colour, shift in (("single head", palette.second, SHIFT), ("ensemble", palette.first, -SHIFT)):
         for place, each in zip(places, found, strict=True):
             errors = [*(each.single if name == "single head" else each.ensemble).values()]
             papers = each.case.paper_single if name == "single head" else each.case.paper
             if errors:
-                _seeds(here, errors, place + shift, colour, name if place == places[0] else None)
+                _seeds(here, errors, place + shift, colour, name if each is first else None)
             if papers is not None:
                 paper.plot(papers, place + shift, "o", color=colour, markersize=5)
     for axes, title in ((here, "here"), (paper, "paper")):
