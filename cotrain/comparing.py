@@ -79,6 +79,7 @@ class Comparison:
     seeds: Sequence[int]
     equal: Equal
     minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
+    what: str = "methods"  # are compared
 
     @classmethod
     def of(
@@ -93,6 +94,7 @@ class Comparison:
         config: Config | None = None,
         preset: str = "paper",
         settings: Mapping[str, Any] | None = None,
+        what: str = "methods",
     ) -> "Comparison":
         """With everything checked that can be, before anything is written."""
         if seeds < 1:
@@ -102,7 +104,7 @@ class Comparison:
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first = base.run.seed
-        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes)
+        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, what)
         for contender in made.contenders:
             check_trainable(contender.config(base), dataset)
             check_batches(contender.config(base), made.split(first))
@@ -136,7 +138,7 @@ class Comparison:
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""
         settings = self.base.changed({"run.seed": 0}).model_dump(exclude={"method"})
-        compared = {"data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
+        compared = {"of": self.what, "data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
         return {"comparison": compared, **settings}
 
     def train(

@@ -21,6 +21,7 @@ from cotrain.train import pool_of
 from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
+PLAN, LOCK = "plan.json", ".lock"
 PATIENCE = 1.0  # seconds of trial steps
 YARDSTICK = "supervised"  # whose step all steps are compared with
 
@@ -46,7 +47,7 @@ class Planning:
 
     def lengths(self, console: Console) -> dict[str, Length]:
         """What they rest on is kept: a comparison that goes on keeps its steps."""
-        path = self.folder / "plan.json"
+        path = self.folder / PLAN
         with self._alone():
             kept = read_json(path) if path.exists() else {"protocol": self.protocol, "budget": None, "pace": {}}
             if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
@@ -89,7 +90,7 @@ class Planning:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time measures and plans."""
-        make_folder(self.folder)
-        with open(self.folder / ".lock", "w") as file:
+        make_folder(self.folder, {PLAN, LOCK})
+        with open(self.folder / LOCK, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -50,6 +50,8 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
+        if not folder.exists():
+            raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
         config = _parsed(folder / "config.json", Config.parse)

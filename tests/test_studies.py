@@ -136,7 +136,7 @@ def test_the_figure_is_drawn_and_stands_in_the_page_of_the_study(
         assert (abs(picture.astype(int) - colour).sum(-1) < 30).sum() > 100
     page = (folder / "study.md").read_text()
     assert "Not as in the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
-    assert "optim.steps 6, not 1048576" in page and "(figure.png)" in page
+    assert "optim.steps 6, not 1048576" in page and "optim.unlabelled 16, not 448" in page and "(figure.png)" in page
     assert (folder / "table.md").read_text().rstrip() in page
     assert all(title in page for title in rows)
 
@@ -165,6 +165,7 @@ def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, di
 def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Path) -> None:
     training = Training.of(STUDIES["calibration"], None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
     comparison = training.comparison
+    comparison.plan(Console(quiet=True))
     with ExitStack() as held:
         for contender in comparison.contenders:
             config = contender.config(comparison.base)
@@ -172,6 +173,33 @@ def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Pa
             held.enter_context(run.locked())
         with pytest.raises(UserError, match="no case of the study is finished yet; other processes train its runs"):
             training.run(Console(quiet=True))
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    ablation: tuple[Path, dict[str, dict[str, str]]], tmp_path: Path
+) -> None:
+    folder, _ = ablation
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=r"comparison\.of was 'ablation' and is now 'heads'"):
+        done("heads", folder)
+    for which in ("heads", "cost"):
+        run = folder / "whole" / "seed-0"
+        with pytest.raises(UserError, match="seed-0 is a run; choose another --out"):
+            study(which, out=run)
+        (tmp_path / "photo.png").touch()
+        with pytest.raises(UserError, match=r"holds something else \(photo.png\); choose another --out"):
+            study(which, out=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not (run / "table.txt").exists() and [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+@pytest.mark.parametrize(
+    ("which", "key", "value"), [("heads", "method.heads", 3), ("structure", "model.share", "stem")]
+)
+def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"study {which} sets {key} itself; leave it out"):
+        study(which, settings={key: value}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:

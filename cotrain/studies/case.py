@@ -165,6 +165,8 @@ def other_settings(ours: Config, papers: Config) -> Iterator[str]:
     """A phrase for each setting that is not the paper's, but for those of the run that change no number."""
     for section in ("data", "augment", "model", "method", "optim", "run"):
         values, theirs = (dict(getattr(each, section)) for each in (ours, papers))
+        if section == "optim":
+            values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, papers.unlabelled
         for key in ("ensemble",) if section == "run" else values:
             if values[key] != theirs[key]:
                 yield f"{section}.{key} {plain(values[key])}, not {plain(theirs[key])}"

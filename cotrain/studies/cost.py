@@ -20,11 +20,12 @@ from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.studies.case import other_settings
 from cotrain.studies.figures import times_beside_papers
-from cotrain.studies.writing import Written
+from cotrain.studies.writing import STUDY, Written
 from cotrain.table import Table
 from cotrain.train import build_network
 from cotrain.types import UserError
 
+MEASURED = "measured.json"
 ITERATIONS = 10_000  # that the paper's minutes are of
 
 
@@ -129,8 +130,8 @@ class Cost:
 
     def measure(self, console: Console) -> dict[str, dict[str, list[float]]]:
         """Seconds of a step by network and structure, in each turn; a network that was measured is not again."""
-        path, protocol = self.folder / "measured.json", self.protocol
-        make_folder(self.folder)
+        path, protocol = self.folder / MEASURED, self.protocol
+        make_folder(self.folder, {MEASURED, STUDY})
         kept = read_json(path) if path.exists() else {"protocol": protocol, "seconds": {}}
         if not isinstance(kept, dict) or not {"protocol", "seconds"} <= kept.keys():
             raise UserError(f"{path} is damaged; delete it to measure anew")

@@ -64,12 +64,16 @@ class Training:
         data = opened(data, config, changes, memory, console or Console(quiet=True))
         base = configured(data, config, preset, changes)
         cases = study.cases(base)
+        for key in settings or {}:
+            if all(key in case.settings for case in cases):
+                raise UserError(f"study {study.name} sets {key} itself; leave it out")
         comparison = Comparison.of(
             data,
             Path(out or Path("runs") / f"study-{study.name}-{data.name}-{scale}"),
             [contender for case in cases for contender in case.contenders],
             seeds=size.seeds if seeds is None else seeds,
             config=base,
+            what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
             raise UserError(f"{data.name} has no labelled test images, and none are set aside; a study needs some")

@@ -13,6 +13,8 @@ from cotrain.progress import say
 from cotrain.run import as_typed
 from cotrain.table import Table
 
+STUDY = "study.md"
+
 
 @dataclass(frozen=True)
 class Written:
@@ -35,7 +37,7 @@ class Written:
             self.figure.caption,
             f"    {as_typed(shlex.join(sys.argv))}",
         ]
-        write_whole(self.folder / "study.md", ("\n\n".join(parts) + "\n").encode())
+        write_whole(self.folder / STUDY, ("\n\n".join(parts) + "\n").encode())
 
     def say(self, console: Console) -> None:
         say(console, f"\n{self.heading}\n\n{self.table.text}\n{self.difference}\n")
