@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,17 @@ from cotrain.types import UserError
 KEEP = 2  # the newest checkpoint and the one before it
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, signs: Collection[str]) -> None:
+    """A new folder, an empty one, or one that is known by a sign and is no run: no other is written into."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        held = {path.name for path in folder.iterdir()}
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
+    if "config.json" in held:
+        raise UserError(f"{folder} is a run; choose another --out")
+    if held and held.isdisjoint(signs):
+        raise UserError(f"{folder} holds something else ({min(held)}); choose another --out")
 
 
 def write_whole(path: Path, content: bytes) -> None:

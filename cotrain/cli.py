@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -19,7 +20,7 @@ from cotrain.cli_compare import compare_command
 from cotrain.cli_data import data_app
 from cotrain.cli_report import report_command
 from cotrain.cli_study import study_command
-from cotrain.config import Config, settings_of
+from cotrain.config import Config, plain, settings_of
 from cotrain.data import is_openable, open_data
 from cotrain.data.files import find_images
 from cotrain.data.split import read_split
@@ -185,7 +186,8 @@ def predict_command(
         promised = promised_threshold(run, model, target_error)
         defer_below = promised.probability
         shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
-        bound = f"so the error on images like the valid ones is at most {100 * promised.bound:.2g} % (95 % confidence)"
+        most = rounded_up(100 * promised.bound)
+        bound = f"so the error on images like the valid ones is at most {most} % (95 % confidence)"
         print(f"below {promised.probability:.9g} images are passed on: {shown}, {bound}", file=sys.stderr)
     paths = find_images(images)
     aside = Console(stderr=True)
@@ -209,6 +211,11 @@ def predict_command(
     unreadable = sum(bool(row["error"]) for row in rows)
     to_look_at = f", {sum(row['defer'] == 'yes' for row in rows)} for a person" if defer_below is not None else ""
     print(f"{len(rows)} images, {unreadable} unreadable{to_look_at} -> {out}")
+
+
+def rounded_up(bound: float) -> str:
+    """With two digits: a bound holds with more, never with less."""
+    return f"{float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(bound))):g}"
 
 
 @app.command(name="describe")
@@ -322,8 +329,7 @@ def settings_table(config: Config, title: str) -> Table:
     table = Table("setting", "value", "meaning", title=title, title_justify="left")
     table.columns[0].no_wrap = True
     for key, value, choices, meaning in settings_of(config):
-        shown = str(value).lower() if value is None or isinstance(value, bool) else str(value)
-        table.add_row(f"--{key}", shown, Text(f"{meaning} [{choices}]"))
+        table.add_row(f"--{key}", plain(value), Text(f"{meaning} [{choices}]"))
     return table
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cotrain.comparing import Equal, compare
+from cotrain.comparing import compare
 from cotrain.options import Options
+from cotrain.planning import Equal
 
 
 def compare_command(

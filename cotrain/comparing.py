@@ -4,38 +4,34 @@ A comparison is a folder: plan.json, a run folder for each method and seed, and 
 again. Several processes may work on one comparison: each takes the next run that nobody trains.
 """
 
-import fcntl
+import shlex
 import statistics
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
-from cotrain.checkpoint import make_folder, read_json, write_json
-from cotrain.config import Config, differences
+from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split
-from cotrain.device import pick_device
 from cotrain.fitting import configured, opened, trained
 from cotrain.methods import METHODS, method_class
-from cotrain.pace import Pace, pace
-from cotrain.progress import clock, counted, say
+from cotrain.planning import YARDSTICK, Equal, Length, Planning
+from cotrain.progress import clock, say
 from cotrain.ranks import ALONE
 from cotrain.run import Busy, Run
 from cotrain.seeds import in_words, paired, spread
 from cotrain.table import Table
-from cotrain.train import check_batches, check_trainable, pool_of
-from cotrain.types import Pool, UserError
+from cotrain.track import has_figures
+from cotrain.train import check_batches, check_trainable
+from cotrain.types import UserError
 
-Equal = Literal["steps", "time"]
 LAST_EVALUATIONS = 5
-PATIENCE = 1.0  # seconds of trial steps
-YARDSTICK = "supervised"  # whose step all steps are compared with
 AGAIN = 1_000  # from the seed of a training to that of another one on the same split
+
+WHOLE = ".lock-whole"  # held until the page is written; the run's own only while it is trained
 
 
 @dataclass(frozen=True)
@@ -75,15 +71,6 @@ def contenders(methods: str) -> list[Contender]:
 
 
 @dataclass(frozen=True)
-class Length:
-    """Of one method's runs."""
-
-    steps: int
-    seconds: float  # as expected
-    cost: float  # of a step, rounds of the method's own included, in steps of labelled-only training
-
-
-@dataclass(frozen=True)
 class Comparison:
     folder: Path
     dataset: Dataset
@@ -92,7 +79,7 @@ class Comparison:
     seeds: Sequence[int]
     equal: Equal
     minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
-    command: str
+    what: str = "methods"  # are compared
 
     @classmethod
     def of(
@@ -107,7 +94,7 @@ class Comparison:
         config: Config | None = None,
         preset: str = "paper",
         settings: Mapping[str, Any] | None = None,
-        command: str = "cotrain compare",
+        what: str = "methods",
     ) -> "Comparison":
         """With everything checked that can be, before anything is written."""
         if seeds < 1:
@@ -117,7 +104,7 @@ class Comparison:
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first = base.run.seed
-        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, command)
+        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, what)
         for contender in made.contenders:
             check_trainable(contender.config(base), dataset)
             check_batches(contender.config(base), made.split(first))
@@ -132,60 +119,27 @@ class Comparison:
         return self.folder / contender.name.replace(":", ",") / f"seed-{seed}"
 
     def plan(self, console: Console) -> dict[str, Length]:
-        """How long every method's runs are. What that rests on is kept: a comparison that goes on keeps its steps."""
-        path, protocol = self.folder / "plan.json", self._protocol()
-        with self._alone():
-            kept = read_json(path) if path.exists() else {"protocol": protocol, "budget": None, "pace": {}}
-            if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
-                raise UserError(f"{path} is damaged; delete it to plan anew: finished runs of the same length stay")
-            if changed := differences(kept["protocol"], protocol):
-                raise UserError(f"{self.folder} is another comparison ({'; '.join(changed)}); choose another --out")
-            wanted = {one.name: one for one in [Contender.parse(YARDSTICK), *self.contenders]}
-            new = [one for name, one in wanted.items() if name not in kept["pace"]]
-            tried: dict[str, list[Pace]] = {one.name: [] for one in new}
-            for one in counted([*new, *new], 2 * len(new), "trial steps", console):
-                tried[one.name].append(self._pace(one))
-            kept["pace"] |= {name: asdict(min(paces, key=lambda of: of.step)) for name, paces in tried.items()}
-            paces = {name: Pace(**kept["pace"][name]) for name in wanted}
-            if self.equal == "time" and kept["budget"] is None:
-                first = self.contenders[0]
-                whole = paces[first.name].seconds(first.config(self.base), self._pool)
-                kept["budget"] = 60 * self.minutes if self.minutes else whole
-            write_json(path, kept)
-        return {name: self._length(one, paces[name], paces[YARDSTICK], kept["budget"]) for name, one in wanted.items()}
+        """How long every method's runs are."""
+        return self.planning.lengths(console)
 
-    def _length(self, contender: Contender, own: Pace, yardstick: Pace, budget: float | None) -> Length:
-        config = contender.config(self.base)
-
-        def seconds(steps: int) -> float:
-            return own.seconds(config.changed({"optim.steps": steps}), self._pool)
-
-        steps = config.optim.steps
-        if budget is not None:
-            steps = max(1, bisect_right(range(int(budget / own.step) + 1), budget, key=seconds, lo=1) - 1)
-        return Length(steps, seconds(steps), seconds(steps) / steps / yardstick.step)
-
-    @cached_property
-    def _pool(self) -> Pool:
-        return pool_of(self.dataset, self.split(self.seeds[0]))
-
-    def _pace(self, contender: Contender) -> Pace:
-        config, split = contender.config(self.base), self.split(self.seeds[0])
-        return pace(config, self.dataset, split, pick_device(config.run.device), patience=PATIENCE)
+    @property
+    def planning(self) -> Planning:
+        configs = {contender.name: contender.config(self.base) for contender in self.contenders}
+        return Planning(
+            folder=self.folder,
+            dataset=self.dataset,
+            split=self.split(self.seeds[0]),
+            protocol=self._protocol(),
+            configs={**configs, YARDSTICK: configs.get(YARDSTICK, Contender.parse(YARDSTICK).config(self.base))},
+            equal=self.equal,
+            minutes=self.minutes,
+        )
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""
         settings = self.base.changed({"run.seed": 0}).model_dump(exclude={"method"})
-        compared = {"data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
+        compared = {"of": self.what, "data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
         return {"comparison": compared, **settings}
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time measures and plans."""
-        make_folder(self.folder)
-        with open(self.folder / ".lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def train(
         self, console: Console, finished: Callable[[Mapping[str, Length]], object] = lambda plan: None
@@ -196,17 +150,19 @@ class Comparison:
         """
         plan, failed = self.plan(console), []
         runs = [(contender, seed) for seed in self.seeds for contender in self.contenders]
-        seconds = [plan[contender.name].seconds for contender, _ in runs]
-        done = [self.result(contender, seed) is not None for contender, seed in runs]
-        left = sum(each for each, finished in zip(seconds, done, strict=True) if not finished)
-        say(console, f"{len(runs)} runs, {sum(done)} done; about {clock(left)} for the others -> {self.folder}")
-        for number, (contender, seed) in enumerate(runs):
-            if self.result(contender, seed) is not None:
+        for contender, seed in runs:
+            self._begun(contender, seed, plan)
+        seconds = [0.0 if self.result(*run) else plan[run[0].name].seconds for run in runs]
+        done = sum(self._is_whole(*run) for run in runs)
+        say(console, f"{len(runs)} runs, {done} done; about {clock(sum(seconds))} for the others -> {self.folder}")
+        for number, (contender, seed) in enumerate(runs, start=1):
+            if self._is_whole(contender, seed):
                 continue
-            left -= seconds[number]
-            title = f"{number + 1}/{len(runs)} {contender.name}, seed {seed}"
+            title = f"{number}/{len(runs)} {contender.name}, seed {seed}"
             try:
-                trained(self._run(contender, seed, plan), self.dataset, ALONE, console, part_of=(title, max(left, 0)))
+                run = self._begun(contender, seed, plan) or self._create(contender, seed, plan)
+                with run.locked(WHOLE):
+                    trained(run, self.dataset, ALONE, console, part_of=(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
                 say(console, f"{title}: another process trains it")
@@ -215,15 +171,32 @@ class Comparison:
                 failed.append(f"{contender.name}, seed {seed}: {error}")
         return plan, failed
 
-    def _run(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
+    def _begun(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run | None:
+        """Finished or not. Numbers of a run that was made with other settings must not stand under these."""
         folder = self.run_folder(contender, seed)
-        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
-        config, split = contender.config(self.base).changed(changes), self.split(seed)
         if not (folder / "config.json").exists():
-            return Run.create(folder, config, split, self.command)
+            return None
         run = Run.open(folder)
-        run.check_same(config, split)
+        try:
+            run.check_same(self._config(contender, seed, plan), self.split(seed))
+        except UserError as error:
+            raise UserError(f"{error}; choose another --out") from error
         return run
+
+    def _config(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Config:
+        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
+        return contender.config(self.base).changed(changes)
+
+    def _create(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
+        config, command = self._config(contender, seed, plan), shlex.join(sys.argv)
+        return Run.create(self.run_folder(contender, seed), config, self.split(seed), command)
+
+    def _is_whole(self, contender: Contender, seed: int) -> bool:
+        """Whoever is killed after the result leaves a run without its page, or without its figures elsewhere."""
+        folder, wanted = self.run_folder(contender, seed), self.base.run
+        page = not wanted.report or (folder / "report.html").exists()
+        figures = wanted.track != "tensorboard" or has_figures(folder)
+        return self.result(contender, seed) is not None and page and figures
 
     def result(self, contender: Contender, seed: int) -> dict[str, Any] | None:
         folder = self.run_folder(contender, seed)

@@ -136,6 +136,11 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
             yield f"{section}.{name}", getattr(part, name), _choices(field.annotation), field.description or ""
 
 
+def plain(value: Any) -> str:
+    """A setting's value as people write it: none, true and false in small letters."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """One phrase for each setting in which two dumped configs differ."""
     old, new = (

@@ -6,7 +6,6 @@ All of it is read back from the run folders; only pictures need the data too.
 import base64
 import hashlib
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from cotrain import pictures
 from cotrain.calibrate import BINS
 from cotrain.checkpoint import read_tensors, write_whole
-from cotrain.config import settings_of
+from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs
 from cotrain.figures import ON_PAGE, Figure
@@ -27,7 +26,7 @@ from cotrain.learning import last_seconds, last_votes, learning_curves
 from cotrain.pictures import Picture, Search, ViewsOfImage
 from cotrain.predict import load
 from cotrain.progress import clock
-from cotrain.run import Run
+from cotrain.run import Run, as_typed
 from cotrain.tested import FITTED, RELIABILITY, Tested, checked_outputs, outputs_alone, tested
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
@@ -146,7 +145,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         strong_missing=run.config.method.views.ctaugment != "none",
         facts=_facts(run, result, classes),
         versions={name: str(number) for name, number in result.get("versions", {}).items()},
-        settings=[(key, _plain(value), meaning) for key, value, _, meaning in settings_of(run.config)],
+        settings=[(key, plain(value), meaning) for key, value, _, meaning in settings_of(run.config)],
     )
 
 
@@ -189,17 +188,6 @@ def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str
         processes = f", {result['ranks']} processes" if result.get("ranks", 1) > 1 else ""
         facts["computed"] = f"on {result['device']} in {result.get('precision', 'float32')}{processes}"
     return facts
-
-
-def as_typed(command: str) -> str:
-    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
-    try:
-        program, *arguments = shlex.split(command)
-    except ValueError:
-        return command
-    path = Path(program)
-    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
-    return shlex.join(["cotrain", *arguments]) if ours else command
 
 
 def notes_on(shown: Sequence[Shown]) -> list[str]:
@@ -253,7 +241,3 @@ def _points(value: float, digits: int = 2) -> str:
 
 def _decimal(value: float, digits: int = 2) -> str:
     return "\N{EN DASH}" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -4,6 +4,7 @@ Everything that is shown of a run is read back from there, and nothing in it is 
 """
 
 import fcntl
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
+        if not folder.exists():
+            raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
         config = _parsed(folder / "config.json", Config.parse)
@@ -106,9 +109,9 @@ class Run:
         write_json(self.folder / "result.json", result)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, name: str = ".lock") -> Iterator[None]:
         """One process at a time trains a run."""
-        with open(self.folder / ".lock", "w") as file:
+        with open(self.folder / name, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -121,6 +124,17 @@ def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
         return parse(read_json(path))
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def as_typed(command: str) -> str:
+    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return command
+    path = Path(program)
+    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
+    return shlex.join(["cotrain", *arguments]) if ours else command
 
 
 def reserve_folder(base: Path, name: str) -> Path:

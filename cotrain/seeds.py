@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from scipy.stats import t as student_t
 
 ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
+SAME = 1e-9  # points: differences that are no further apart are of as many images
 
 
 def spread(values: Sequence[float]) -> str:
@@ -26,6 +27,8 @@ def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: f
     shown = f"{statistics.mean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
     if len(differences) < ENOUGH_SEEDS:
         return f"{shown}, {len(differences)} seeds"
+    if max(differences) - min(differences) < SAME:  # an interval without width: chance cannot be told from it
+        return f"{shown}: unclear"
     return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import statistics
 import subprocess
@@ -16,13 +17,14 @@ from rich.console import Console
 from scipy.stats import ttest_rel
 
 import cotrain
-from cotrain import Config, Dataset, open_data
+from cotrain import Config, Dataset, UserError, open_data
 from cotrain.cli import main
-from cotrain.comparing import Comparison, Contender, Length, contenders
+from cotrain.comparing import Comparison, Contender, contenders
 from cotrain.log import read_log
 from cotrain.methods import METHODS
 from cotrain.pace import Pace
-from cotrain.run import Run
+from cotrain.planning import Length
+from cotrain.run import Run, as_typed
 from cotrain.seeds import interval, paired, spread
 
 QUICK = [
@@ -44,7 +46,7 @@ QUICK = [
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
+        patch.setattr("cotrain.planning.PATIENCE", 0.0)
         yield
 
 
@@ -152,6 +154,7 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
     assert [process.returncode for process in both] == [0, 0]
     assert any("another process trains it" in text for text in said)
     assert len(list(out.glob("*/seed-*/result.json"))) == 4
+    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command[3:]])
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:
@@ -166,6 +169,8 @@ def test_differences_are_paired_and_have_students_interval() -> None:
     assert paired(ours, {**ours, 0: 4.0}).endswith(": unclear")
     assert paired(ours, {}) == ""
     assert paired(ours, ours) == "+0.00 (+0.00 to +0.00): unclear"
+    one_image_each = {0: 1.0, 1: 1.4, 2: 0.8}, {0: 0.8, 1: 1.2, 2: 0.6}
+    assert paired(*one_image_each) == "-0.20 (-0.20 to -0.20): unclear"
     assert (spread([]), spread([1.0]), spread([1.0, 2.0])) == ("", "1.00", "1.50 ± 0.71")
 
 
@@ -184,12 +189,16 @@ def test_all_are_all_with_co_training_first() -> None:
 def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
     """Tri-net's thirty rounds are the same however many steps there are; LaplaceNet's come once a pass."""
     comparison = Comparison.of(
-        open_data("digits"), Path("nowhere"), contenders("mhct"), seeds=1, settings={"optim.steps": 90}
+        open_data("digits"),
+        Path("nowhere"),
+        contenders("mhct,trinet,laplacenet"),
+        seeds=1,
+        settings={"optim.steps": 90},
     )
-    yardstick = Pace(0.1, 0.0)
+    planning, yardstick = comparison.planning, Pace(0.1, 0.0)
 
     def length(name: str, pace: Pace, budget: float | None) -> Length:
-        return comparison._length(Contender.parse(name), pace, yardstick, budget)
+        return planning.length(name, pace, yardstick, budget)
 
     assert length("mhct", Pace(0.4, 0.0), None) == Length(90, pytest.approx(36), pytest.approx(4))
     assert length("mhct", Pace(0.4, 0.0), 20.1).steps == 50
@@ -302,5 +311,28 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
         settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
         | {"run.checkpoint_every": 4, "run.test_evaluations": 5, "run.report": False},
     )
-    _, failed = comparison.train(Console(quiet=True))
-    assert len(failed) == 1 and "run.seed was 0 and is now 1" in failed[0]
+    with pytest.raises(UserError, match=r"supervised/seed-1 .*: run.seed was 0 and is now 1; choose another --out"):
+        comparison.train(Console(quiet=True))
+
+
+def test_a_run_that_was_killed_before_its_page_gets_it(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+
+    def again() -> None:
+        settings = {"optim.steps": 3, "run.report": True, "run.track": "tensorboard"}
+        cotrain.compare(toy, out=tmp_path, methods="supervised", seeds=1, config=tiny, settings=settings)
+
+    again()
+    folder = tmp_path / "supervised" / "seed-0"
+    page, result = folder / "report.html", folder / "result.json"
+    trained = result.stat().st_mtime_ns
+    page.unlink()
+    again()
+    assert page.exists()
+    [figures] = folder.glob("tensorboard/*.figures")
+    figures.unlink()
+    again()
+    assert len([*folder.glob("tensorboard/*.figures")]) == 1
+    written = page.stat().st_mtime_ns
+    again()
+    assert (result.stat().st_mtime_ns, page.stat().st_mtime_ns) == (trained, written)

@@ -13,7 +13,7 @@ import cotrain
 from cotrain import Dataset
 from cotrain.calibrate import with_temperature
 from cotrain.checkpoint import read_json, write_json
-from cotrain.cli import main
+from cotrain.cli import main, rounded_up
 from cotrain.evaluate import Outputs, write_outputs
 from cotrain.predict import as_csv, deferred
 
@@ -125,6 +125,14 @@ def test_an_error_is_promised_from_valid_images(
     threshold = float(errors.split()[1])
     for row in csv.DictReader(out.splitlines()):
         assert row["defer"] == ("yes" if not row["probability"] or float(row["probability"]) < threshold else "no")
+
+
+@pytest.mark.parametrize(
+    ("bound", "shown"),
+    [(4.72, "4.8"), (4.7, "4.7"), (0.121, "0.13"), (9.96, "10"), (12.01, "13"), (100.0, "100"), (0.05, "0.05")],
+)
+def test_a_bound_is_rounded_up(bound: float, shown: str) -> None:
+    assert rounded_up(bound) == shown
 
 
 @pytest.mark.parametrize(

@@ -402,7 +402,7 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
     shutil.copytree(run.folder, "half", ignore=without_page)
     Path("half/result.json").unlink()
     assert "half is not finished: there is no result.json" in refused(["report", "half"], capsys)
-    assert "absent is not a run" in refused(["report", "absent"], capsys)
+    assert "there is no run absent" in refused(["report", "absent"], capsys)
     assert "report needs a run folder" in refused(["report"], capsys)
     shutil.copytree(run.folder, "old", ignore=without_page)
     Path("old/scores.npz").unlink()

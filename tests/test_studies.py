@@ -4,14 +4,16 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -24,18 +26,20 @@ import cotrain.studies.cost
 from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.bench.race import Timing
 from cotrain.cli import main
+from cotrain.cli_study import study_command
+from cotrain.recipes import as_released
 from cotrain.run import Run
 from cotrain.studies import STUDIES, study
-from cotrain.studies.case import what_differs
+from cotrain.studies.case import found_of, what_differs
 from cotrain.studies.cost import EFFORTS, NETWORKS, Cost
-from cotrain.studies.training import Training
+from cotrain.studies.training import SIZES, Scale, Training
 from cotrain.train import build_network
 
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.comparing.PATIENCE", 0.0)
+        patch.setattr("cotrain.planning.PATIENCE", 0.0)
         yield
 
 
@@ -108,7 +112,8 @@ def test_the_ensemble_of_one_head_is_that_of_three_networks(ablation: tuple[Path
     row = rows["1) one head, 3 times"]
     assert row["single head %"] == f"{np.mean(single):.2f} ± {np.std(single, ddof=1):.2f}"
     assert row["ensemble %"] == f"{np.mean(ensemble):.2f} ± {np.std(ensemble, ddof=1):.2f}"
-    assert (row["paper"], row["paper's"], row["n"]) == ("4.43", "4.23", "2")
+    assert (row["paper single %"], row["paper ensemble %"], row["n"]) == ("4.43", "4.23", "2")
+    assert max(map(len, (folder / "table.txt").read_text().splitlines())) <= 125
 
 
 def test_the_whole_has_its_runs_errors(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
@@ -131,7 +136,7 @@ def test_the_figure_is_drawn_and_stands_in_the_page_of_the_study(
         assert (abs(picture.astype(int) - colour).sum(-1) < 30).sum() > 100
     page = (folder / "study.md").read_text()
     assert "Not as in the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
-    assert "optim.steps 6, not 1048576" in page and "(figure.png)" in page
+    assert "optim.steps 6, not 1048576" in page and "optim.unlabelled 16, not 448" in page and "(figure.png)" in page
     assert (folder / "table.md").read_text().rstrip() in page
     assert all(title in page for title in rows)
 
@@ -148,6 +153,55 @@ def test_what_is_done_is_not_done_again_and_seeds_can_be_added(
         done("ablation", folder, settings={"optim.lr": 0.2})
 
 
+def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, _ = ablation
+    before = (folder / "table.csv").read_text()
+    other = "whole/seed-0 .*: method.normaliser was 'selected' and is now 'batch'; choose another --out"
+    with pytest.raises(UserError, match=other):
+        done("ablation", folder, settings={"method.normaliser": "batch"})
+    assert (folder / "table.csv").read_text() == before
+
+
+def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Path) -> None:
+    training = Training.of(STUDIES["calibration"], None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+    comparison = training.comparison
+    comparison.plan(Console(quiet=True))
+    with ExitStack() as held:
+        for contender in comparison.contenders:
+            config = contender.config(comparison.base)
+            run = Run.create(comparison.run_folder(contender, 0), config, comparison.split(0))
+            held.enter_context(run.locked())
+        with pytest.raises(UserError, match="no case of the study is finished yet; other processes train its runs"):
+            training.run(Console(quiet=True))
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    ablation: tuple[Path, dict[str, dict[str, str]]], tmp_path: Path
+) -> None:
+    folder, _ = ablation
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=r"comparison\.of was 'ablation' and is now 'heads'"):
+        done("heads", folder)
+    for which in ("heads", "cost"):
+        run = folder / "whole" / "seed-0"
+        with pytest.raises(UserError, match="seed-0 is a run; choose another --out"):
+            study(which, out=run)
+        (tmp_path / "photo.png").touch()
+        with pytest.raises(UserError, match=r"holds something else \(photo.png\); choose another --out"):
+            study(which, out=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not (run / "table.txt").exists() and [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+@pytest.mark.parametrize(
+    ("which", "key", "value"), [("heads", "method.heads", 3), ("structure", "model.share", "stem")]
+)
+def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"study {which} sets {key} itself; leave it out"):
+        study(which, settings={key: value}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
     training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
@@ -157,6 +211,16 @@ def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dic
     result.rename(aside.with_name("result.json"))
     assert written is not None
     assert written.table.columns["n"] == ["2", "1", "2", "2", "2", "2"]
+
+
+def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
+    folder, _ = ablation
+    training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
+    plan = training.comparison.plan(Console(quiet=True))
+    first, *others = [found_of(case, training.comparison, plan) for case in training.cases]
+    drawn = training.study.figure([replace(first, outputs={}), *others])  # matplotlib's warning would be an error
+    [legend] = [axes.get_legend() for axes in drawn.canvas.axes if axes.get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["single head", "ensemble"]
 
 
 def test_a_killed_study_goes_on(tmp_path: Path) -> None:
@@ -186,6 +250,7 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
     assert "2 runs, 1 done" in again.stdout and "goes on" not in again.stderr
     assert first.stat().st_mtime_ns == finished
     assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 7
+    assert (tmp_path / "out" / "study.md").read_text().endswith(f"\n    {shlex.join(['cotrain', *words])}\n")
 
 
 def test_more_heads_have_the_papers_parameters() -> None:
@@ -222,6 +287,7 @@ def test_the_trunk_ends_at_every_stage(backbone: str, cuts: list[str], papers: s
     cases = STUDIES["structure"].cases(config)
     assert [case.title for case in cases] == cuts
     assert [case.title for case in cases if case.paper is not None] == [papers]
+    assert [case.title for case in cases if case.reference] == [papers]
     counts = [
         sum(
             parameter.numel()
@@ -283,10 +349,41 @@ def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None
     assert len(training.comparison.seeds) == 5
     assert what_differs(training.study, cifar, base) == "not as in the paper: data.labels 100, not 4000"
     assert what_differs(training.study, cifar, recipe_named("cifar10")) == "as in the paper"
+    released = what_differs(training.study, cifar, as_released(recipe_named("cifar10")))
+    assert "method.normaliser batch, not selected" in released
+    assert released.endswith("; run.ensemble logits, not probabilities")
     hours = Training.of(STUDIES["ablation"], cifar, "hours", out=tmp_path / "out", settings=few)
     assert hours.comparison.base.optim == recipe_named("small32").optim
     minutes = Training.of(STUDIES["ablation"], cifar, "minutes", out=tmp_path / "out", settings=few)
     assert minutes.comparison.base.optim.steps == 250 and not (tmp_path / "out").exists()
+
+
+def test_a_setting_of_one_method_is_said_of_that_method(toy: Dataset) -> None:
+    data, paper, calibration = replace(toy, source="cifar100"), recipe_named("cifar100"), STUDIES["calibration"]
+    ramp = paper.changed({"method.unsupervised_ramp": 0.8})
+    assert what_differs(calibration, data, paper) == "as in the paper"
+    assert (
+        what_differs(calibration, data, ramp) == "not as in the paper: method.unsupervised_ramp 0.8, not 0.0"
+    )  # both have it
+    ours = paper.changed({"method.unsupervised_weight": 2, "optim.lr": 0.1})
+    weight = "method.unsupervised_weight 2.0, not 1.0 (mhct)"
+    assert what_differs(calibration, data, ours) == f"not as in the paper: optim.lr 0.1, not 0.3; {weight}"
+    theirs = paper.changed({"method": "fixmatch", "method.threshold": 0.5})
+    assert what_differs(calibration, data, theirs) == "not as in the paper: method.threshold 0.5, not 0.95 (fixmatch)"
+
+
+def test_what_a_study_varies_is_no_difference(toy: Dataset) -> None:
+    data, paper = replace(toy, source="cifar10"), recipe_named("cifar10")
+    assert what_differs(STUDIES["heads"], data, paper.changed({"method.heads": 5})) == "as in the paper"
+    assert what_differs(STUDIES["structure"], data, paper.changed({"model.backbone": "resnet18"})) == (
+        "not as in the paper: model.backbone resnet18, not wrn-28-2"
+    )
+
+
+def test_the_command_line_has_every_study_and_scale() -> None:
+    known = get_type_hints(study_command)
+    assert [*get_args(known["which"])] == [*STUDIES, "cost"]
+    assert get_args(known["scale"]) == get_args(Scale) == (*SIZES,) == (*EFFORTS,)
 
 
 def timings(slow: dict[str, float]) -> Any:
@@ -303,14 +400,52 @@ def test_the_cost_is_the_papers_table(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cotrain.studies.cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
     rows = list(csv.DictReader(study("cost", out=tmp_path / "out").csv.splitlines()))
     assert [row["parameters M"] for row in rows] == ["1.47", "4.40", "3.70", "23.40", "70.20", "19.96"]
-    assert [row["paper"] for row in rows] == ["1.4", "4.2", "3.7", "23.4", "70.2", "19.9"]
+    assert [row["network"] for row in rows] == ["WRN 28-2"] * 3 + ["WRN 28-8"] * 3
+    assert [row["paper M"] for row in rows] == ["1.4", "4.2", "3.7", "23.4", "70.2", "19.9"]
+    assert [row["paper min"] for row in rows] == ["30", "66", "39", "136", "344", "168"]
     assert [row["/ original"] for row in rows] == ["1.00", "2.20", "1.30"] * 2
-    assert [row["paper's"] for row in rows] == ["1.00", "2.20", "1.30", "1.00", "2.53", "1.24"]
+    assert [row["paper / original"] for row in rows] == ["1.00", "2.20", "1.30", "1.00", "2.53", "1.24"]
     assert [row["s / step"] for row in rows] == ["6", "13.2", "7.8", "24", "52.8", "31.2"]
     assert rows[0]["min / 10,000"] == "1,000"
     assert width_of(tmp_path / "out" / "figure.png") > 900
     page = (tmp_path / "out" / "study.md").read_text()
-    assert "Not as in the paper: batches of 4, not 64; another machine" in page
+    batch = "optim.labelled 4, not 64; optim.unlabelled 28, not 448; another machine"
+    assert f"Not as in the paper: {batch} (the paper's had a V100); weak views go through" in page
+
+
+def test_what_differs_from_the_papers_cost_is_what_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def difference(effort: str = "minutes", preset: str = "paper", **changes: Any) -> str:
+        return Cost(Path("nowhere"), EFFORTS[effort], preset, changes).difference
+
+    machine = "not as in the paper: another machine (the paper's had a V100)"
+    weak = "; weak views go through the network without a gradient (--preset code: with one)"
+    assert difference("published") == difference(**{"optim.labelled": "64"}) == machine + weak
+    released = difference("published", "code")
+    assert "method.normaliser batch, not selected" in released
+    assert "weak views" not in released and "run.ensemble" not in released
+    assert difference("published", **{"method.weak_pass": "joint"}) == machine
+    both = "model.backbone wrn-10-2, not wrn-28-2; model.backbone wrn-10-2, not wrn-28-8; another machine"
+    assert both in difference("published", **{"model.backbone": "wrn-10-2"})
+    monkeypatch.setattr(cotrain.studies.cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
+    table = study("cost", out=tmp_path / "out", settings={"model.backbone": "wrn-10-2"})
+    assert [*dict.fromkeys(table.columns["network"])] == ["wrn-10-2, 10 classes", "wrn-10-2, 100 classes"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "batch"),
+    [
+        ({"optim.labelled": "6"}, (6, 42)),
+        ({"optim.unlabelled": "8"}, (4, 8)),
+        ({"optim.labelled": 6, "optim.unlabelled": 8}, (6, 8)),
+        ({}, (4, 28)),
+    ],
+)
+def test_there_are_seven_times_as_many_unlabelled_images_unless_said(
+    changes: dict[str, Any], batch: tuple[int, int]
+) -> None:
+    cost = Cost(Path("nowhere"), EFFORTS["minutes"], "paper", changes)
+    used = [cost.config(network, structure) for network in NETWORKS for structure in network.structures]
+    assert {(config.optim.labelled, config.unlabelled) for config in used} == {batch}
 
 
 def test_networks_that_were_measured_are_not_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +493,14 @@ def test_the_cost_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("study cost digits", "study cost measures steps of made-up images: it takes no data, seeds or recipe"),
+        ("study cost digits", "study cost measures steps of made-up images: it takes no data, seeds, memory or recipe"),
+        ("study cost --memory 1", "it takes no data, seeds, memory or recipe"),
+        ("study cost --steps 5 --optim.lr 0.1", "study cost takes no optim.steps: it times steps of one network"),
+        ("study cost --labels 40 --seed 1", "study cost takes no data.labels, run.seed: "),
+        ("study cost --method.heads 5", "study cost takes no method.heads: "),
+        ("study cost --set method=fixmatch", "study cost takes no method: "),
+        ("study cost --run.report false", "study cost takes no run.report: "),
+        ("study cost --optim.labeled 5", "unknown setting optim.labeled; did you mean optim.labelled?"),
         ("study ablation --seeds 0", "--seeds 0: there must be one at least"),
         ("study ablation nowhere", "nowhere does not exist"),
         ("study ablation digits --data.test_share 0 --optim.lr -1", "optim.lr='-1': input should be greater than 0"),

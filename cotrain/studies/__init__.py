@@ -42,8 +42,8 @@ def study(
     """
     console = console or Console(quiet=True)
     if which == "cost":
-        if data is not None or seeds is not None or config is not None:
-            raise UserError("study cost measures steps of made-up images: it takes no data, seeds or recipe")
+        if not (data is seeds is config is memory is None):
+            raise UserError("study cost measures steps of made-up images: it takes no data, seeds, memory or recipe")
         folder = Path(out or Path("runs") / f"study-cost-{scale}")
         return Cost(folder, EFFORTS[scale], preset, settings or {}).run(console).table
     if which not in STUDIES:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cotrain.config import Config
 from cotrain.figures import PRINTED, Figure
 from cotrain.seeds import paired, spread
-from cotrain.studies.case import Case, Found, Study, percent
+from cotrain.studies.case import Case, Found, Study, percent, reference_of
 from cotrain.studies.figures import errors_beside_papers
 from cotrain.table import Table
 
@@ -18,7 +18,7 @@ class AblationStudy(Study):
         one_head = {"method.heads": 1}
         one_view = {"method.strong_views": "shared"}
         return [
-            Case("whole", "Multi-Head Co-Training", paper_single=4.22, paper=3.84),
+            Case("whole", "Multi-Head Co-Training", reference=True, paper_single=4.22, paper=3.84),
             Case("one-head", "1) one head, 3 times", settings=one_head, trainings=3, paper_single=4.43, paper=4.23),
             Case("one-strong-view", "2) one strong view", settings=one_view, paper_single=4.45, paper=4.03),
             Case(
@@ -39,14 +39,14 @@ class AblationStudy(Study):
         ]
 
     def table(self, found: Sequence[Found]) -> Table:
-        whole = found[0]
+        whole = reference_of(found)
         return Table(
             {
                 "ablation": [each.case.title for each in found],
                 "single head %": [spread([*each.single.values()]) for each in found],
-                "paper": [percent(each.case.paper_single) for each in found],
+                "paper single %": [percent(each.case.paper_single) for each in found],
                 "ensemble %": [spread([*each.ensemble.values()]) for each in found],
-                "paper's": [percent(each.case.paper) for each in found],
+                "paper ensemble %": [percent(each.case.paper) for each in found],
                 "against the whole": ["" if each is whole else paired(whole.ensemble, each.ensemble) for each in found],
                 "n": [str(len(each.outputs)) for each in found],
             }

@@ -2,7 +2,7 @@
 
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from cotrain.comparing import YARDSTICK, Comparison, Contender, Length
-from cotrain.config import Config
+from cotrain.comparing import Comparison, Contender
+from cotrain.config import Config, plain
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs, Scores, read_outputs, score
 from cotrain.figures import Figure
+from cotrain.planning import YARDSTICK, Length
 from cotrain.recipes import recipe_named
 from cotrain.run import Run
 from cotrain.seeds import paired, spread
@@ -29,6 +30,7 @@ class Case:
     title: str
     method: str = "mhct"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    reference: bool = False  # the others are compared with it
     trainings: int = 1  # on the same split; all their heads are one ensemble
     paper: float | None = None  # its error of the ensemble in percent; none: not told, or only drawn
     paper_single: float | None = None  # and of a single head
@@ -72,7 +74,7 @@ class Study(ABC):
     """Cases that are trained on the same splits, as a table and a figure."""
 
     name: ClassVar[str]
-    about: ClassVar[str]  # what is varied, and where the paper has it
+    about: ClassVar[str]  # what is varied
     data: ClassVar[str] = "cifar10"  # the paper's
     recipe: ClassVar[str] = "cifar10"
     settings: ClassVar[Mapping[str, Any]] = {}  # of every case
@@ -85,18 +87,26 @@ class Study(ABC):
 
     @abstractmethod
     def figure(self, found: Sequence[Found]) -> Figure:
-        """Of the cases that have finished runs."""
+        """One case at least has finished runs."""
 
 
-def table_of_structures(found: Sequence[Found], what: str, first: Found, first_name: str) -> Table:
-    """Errors and cost by structure, each against the first."""
+def reference_of(found: Sequence[Found]) -> Found:
+    [reference] = [each for each in found if each.case.reference]
+    return reference
+
+
+def table_of_structures(found: Sequence[Found], what: str, named: str) -> Table:
+    """Errors and cost by structure, each against the reference, by the name that it has there."""
+    reference = reference_of(found)
     return Table(
         {
             what: [each.case.title for each in found],
             "ensemble %": [spread([*each.ensemble.values()]) for each in found],
             "paper": [percent(each.case.paper) or "drawn only" for each in found],
             "single head %": [spread([*each.single.values()]) for each in found],
-            f"against {first_name}": ["" if each is first else paired(first.ensemble, each.ensemble) for each in found],
+            f"against {named}": [
+                "" if each is reference else paired(reference.ensemble, each.ensemble) for each in found
+            ],
             "n": [str(len(each.outputs)) for each in found],
             "parameters": [f"{each.parameters:,}" if each.parameters else "" for each in found],
             f"step / {YARDSTICK}": [f"{each.length.cost:.1f}" for each in found],
@@ -131,15 +141,32 @@ def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
 
 
 def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
-    """In words, every setting that is not the paper's, so that nobody takes one number for the other."""
+    """In words, every setting of training and voting that is not the paper's, so that nobody takes one number for the
+    other.
+
+    A case is held against the same case in the paper's recipe: what it varies is no difference, and a setting of one
+    method alone is said of that method.
+    """
     paper = recipe_named(study.recipe)
+    theirs = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
+    methods: dict[str, set[str]] = {}  # by phrase, in order
+    cases = [case for case in study.cases(config) if case.name in theirs]
+    for case in cases:
+        for phrase in other_settings(case.contenders[0].config(config), theirs[case.name]):
+            methods.setdefault(phrase, set()).add(case.method)
+    everywhere = {case.method for case in cases}
     parts = [] if dataset.source == study.data else [f"{dataset.name} instead of {study.data}"]
-    for section in ("data", "augment", "model", "method", "optim"):
-        theirs, ours = (dict(getattr(each, section)) for each in (paper, config))
-        different = [key for key in ours if ours[key] != theirs.get(key)]
-        parts += [f"{section}.{key} {_plain(ours[key])}, not {_plain(theirs.get(key))}" for key in different]
+    for phrase, where in methods.items():
+        parts.append(phrase if where == everywhere else f"{phrase} ({', '.join(sorted(where))})")
     return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
 
 
-def _plain(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+def other_settings(ours: Config, papers: Config) -> Iterator[str]:
+    """A phrase for each setting that is not the paper's, but for those of the run that change no number."""
+    for section in ("data", "augment", "model", "method", "optim", "run"):
+        values, theirs = (dict(getattr(each, section)) for each in (ours, papers))
+        if section == "optim":
+            values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, papers.unlabelled
+        for key in ("ensemble",) if section == "run" else values:
+            if values[key] != theirs[key]:
+                yield f"{section}.{key} {plain(values[key])}, not {plain(theirs[key])}"

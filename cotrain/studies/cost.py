@@ -15,14 +15,17 @@ from cotrain.checkpoint import make_folder, read_json, write_json
 from cotrain.config import Config, differences
 from cotrain.device import pick_device, pick_precision
 from cotrain.figures import PRINTED, Figure
+from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
+from cotrain.studies.case import other_settings
 from cotrain.studies.figures import times_beside_papers
-from cotrain.studies.writing import Written
+from cotrain.studies.writing import STUDY, Written
 from cotrain.table import Table
 from cotrain.train import build_network
 from cotrain.types import UserError
 
+MEASURED = "measured.json"
 ITERATIONS = 10_000  # that the paper's minutes are of
 
 
@@ -72,10 +75,13 @@ NETWORKS = (
 class Effort:
     """How much is measured."""
 
-    labelled: int  # images a step; seven times as many unlabelled ones
+    labelled: int  # images a step, unless a setting says so; seven times as many unlabelled ones
     turns: int
 
 
+USED = {"augment", "model", "method", "optim"}  # sections, with settings that a step depends on
+FIXED = {"method", "method.heads", "optim.steps"}  # but on these it does not, or they are what is compared
+USED_OF_RUN = {"run.device", "run.precision", "run.channels_last", "run.compile"}
 EFFORTS = {"minutes": Effort(4, 3), "hours": Effort(16, 5), "published": Effort(64, 5)}
 
 
@@ -89,24 +95,43 @@ class Cost:
     changes: Mapping[str, Any]
 
     def config(self, network: Network, structure: Structure) -> Config:
+        return self.base(network).changed(structure.settings)
+
+    def base(self, network: Network) -> Config:
         config = recipe_named(network.recipe)
-        batch = {"optim.labelled": self.effort.labelled, "optim.unlabelled": 7 * self.effort.labelled}
-        config = (as_released(config) if self.preset == "code" else config).changed({**batch, **self.changes})
-        return config.changed(structure.settings)
+        config = as_released(config) if self.preset == "code" else config
+        config = config.changed({"optim.labelled": self.effort.labelled, **self.changes})
+        return config.changed({"optim.unlabelled": config.unlabelled})
+
+    def title(self, network: Network) -> str:
+        """The paper's, of the paper's network."""
+        used = self.base(network).model.backbone
+        same = used == recipe_named(network.recipe).model.backbone
+        return network.name if same else f"{used}, {network.classes} classes"
+
+    def check(self) -> None:
+        self.base(NETWORKS[0])  # an unknown setting is told first
+        used = {key for key in self.changes if key.partition(".")[0] in USED and key not in FIXED} | USED_OF_RUN
+        if unused := [key for key in self.changes if key not in used]:
+            raise UserError(
+                f"study cost takes no {', '.join(unused)}: it times steps of one network, of three, and of one with "
+                "three heads, on made-up images"
+            )
 
     def run(self, console: Console) -> Written:
+        self.check()
         say(console, f"{self.caption} -> {self.folder}")
         seconds = self.measure(console)
         heading = f"parameters and time of a step; {self.caption}"
-        written = Written(self.folder, "cost", heading, self.difference, table(self, seconds), figure(seconds))
+        written = Written(self.folder, "cost", heading, self.difference, table(self, seconds), figure(self, seconds))
         written.write()
         written.say(console)
         return written
 
     def measure(self, console: Console) -> dict[str, dict[str, list[float]]]:
         """Seconds of a step by network and structure, in each turn; a network that was measured is not again."""
-        path, protocol = self.folder / "measured.json", self.protocol
-        make_folder(self.folder)
+        path, protocol = self.folder / MEASURED, self.protocol
+        make_folder(self.folder, {MEASURED, STUDY})
         kept = read_json(path) if path.exists() else {"protocol": protocol, "seconds": {}}
         if not isinstance(kept, dict) or not {"protocol", "seconds"} <= kept.keys():
             raise UserError(f"{path} is damaged; delete it to measure anew")
@@ -121,10 +146,8 @@ class Cost:
             timings = race(tasks, self.effort.turns)
             kept["seconds"][network.name] = {name: timing.seconds for name, timing in timings.items()}
             write_json(path, kept)
-            say(
-                console,
-                f"{network.name}: {', '.join(f'{name} {timing.median:.3g} s' for name, timing in timings.items())}",
-            )
+            medians = ", ".join(f"{name} {timing.median:.3g} s" for name, timing in timings.items())
+            say(console, f"{self.title(network)}: {medians}")
         return kept["seconds"]
 
     @property
@@ -147,12 +170,22 @@ class Cost:
 
     @property
     def difference(self) -> str:
-        theirs = recipe_named("cifar10").optim.labelled
-        batch = "" if self.effort.labelled == theirs else f"batches of {self.effort.labelled}, not {theirs}; "
-        return (
-            f"not as in the paper: {batch}another machine (the paper's had a V100), and our step, whose weak views go "
-            "through the network without a gradient (--preset code: with one)"
-        )
+        phrases: list[str] = []
+        for network in NETWORKS:
+            ours, paper = self.base(network), recipe_named(network.recipe)
+            told_below = {"method.weak_pass": weak_pass(ours)}
+            unused = {"run.ensemble": ours.run.ensemble}
+            same = {"optim.unlabelled": paper.unlabelled, **told_below, **unused}
+            phrases += other_settings(ours, paper.changed(same))
+        phrases.append("another machine (the paper's had a V100)")
+        if weak_pass(self.base(NETWORKS[0])) == "separate":
+            phrases.append("weak views go through the network without a gradient (--preset code: with one)")
+        return f"not as in the paper: {'; '.join(dict.fromkeys(phrases))}"
+
+
+def weak_pass(config: Config) -> str:
+    assert isinstance(config.method, MultiHeadCoTraining)
+    return config.method.weak_pass
 
 
 def rows_of(seconds: Mapping[str, Mapping[str, list[float]]]) -> Iterator[tuple[Network, Structure, float, float]]:
@@ -172,24 +205,24 @@ def table(cost: Cost, seconds: Mapping[str, Mapping[str, list[float]]]) -> Table
 
     return Table(
         {
-            "network": [network.name for network, *_ in rows],
+            "network": [cost.title(network) for network, *_ in rows],
             "structure": [structure.name for _, structure, *_ in rows],
             "parameters M": [f"{parameters(network, structure) / 1e6:.2f}" for network, structure, *_ in rows],
-            "paper": [structure.papers_parameters for _, structure, *_ in rows],
+            "paper M": [structure.papers_parameters for _, structure, *_ in rows],
             "s / step": [f"{each:.3g}" for *_, each, _ in rows],
             "/ original": [f"{ratio:.2f}" for *_, ratio in rows],
-            "paper's": [f"{ratio:.2f}" for ratio in map(_papers_ratio, rows)],
+            "paper / original": [f"{ratio:.2f}" for ratio in map(_papers_ratio, rows)],
             f"min / {ITERATIONS:,}": [f"{each * ITERATIONS / 60:,.0f}" for *_, each, _ in rows],
-            "paper's min": [f"{structure.papers_minutes:.0f}" for _, structure, *_ in rows],
+            "paper min": [f"{structure.papers_minutes:.0f}" for _, structure, *_ in rows],
         }
     )
 
 
-def figure(seconds: Mapping[str, Mapping[str, list[float]]]) -> Figure:
-    ratios: dict[str, dict[str, tuple[float, float]]] = {network.name: {} for network in NETWORKS}
+def figure(cost: Cost, seconds: Mapping[str, Mapping[str, list[float]]]) -> Figure:
+    ratios: dict[str, dict[str, tuple[float, float]]] = {cost.title(network): {} for network in NETWORKS}
     for row in rows_of(seconds):
         network, structure, _, ratio = row
-        ratios[network.name][structure.name] = ratio, _papers_ratio(row)
+        ratios[cost.title(network)][structure.name] = ratio, _papers_ratio(row)
     return times_beside_papers(PRINTED, ratios)
 
 

@@ -20,12 +20,13 @@ def errors_beside_papers(palette: Palette, found: Sequence[Found]) -> Figure:
     low, high = 0.6 / canvas.get_figheight(), 1 - 0.34 / canvas.get_figheight()
     here, paper = (axes_at(canvas, [left, low, 0.34, high - low]) for left in (0.27, 0.645))
     places = [*range(len(found), 0, -1)]
+    first = next(each for each in found if each.outputs)  # that has something to point the legend at
     for name, colour, shift in (("single head", palette.second, SHIFT), ("ensemble", palette.first, -SHIFT)):
         for place, each in zip(places, found, strict=True):
             errors = [*(each.single if name == "single head" else each.ensemble).values()]
             papers = each.case.paper_single if name == "single head" else each.case.paper
             if errors:
-                _seeds(here, errors, place + shift, colour, name if place == places[0] else None)
+                _seeds(here, errors, place + shift, colour, name if each is first else None)
             if papers is not None:
                 paper.plot(papers, place + shift, "o", color=colour, markersize=5)
     for axes, title in ((here, "here"), (paper, "paper")):
@@ -114,10 +115,11 @@ def reliability_diagrams(palette: Palette, diagrams: Mapping[str, tuple[Reliabil
 @drawing
 def times_beside_papers(palette: Palette, ratios: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
     """For each network, bars of a step's time in times of the original's: here, and in the paper."""
-    canvas = Canvas(figsize=(3.2 * len(ratios) + 0.4, 2.7))
+    inches = 3.2
+    canvas = Canvas(figsize=(0.6 + inches * len(ratios), 2.7))
+    share, most = inches / canvas.get_figwidth(), max(max(pair) for each in ratios.values() for pair in each.values())
     for number, (network, structures) in enumerate(ratios.items()):
-        width = 1 / len(ratios)
-        axes = axes_at(canvas, [number * width + 0.12 * width, 0.13, 0.84 * width, 0.66])
+        axes = axes_at(canvas, [0.55 / canvas.get_figwidth() + number * share, 0.13, 0.9 * share, 0.66])
         for shift, colour, who in ((-0.2, palette.first, 0), (0.2, palette.faint, 1)):
             heights = [pair[who] for pair in structures.values()]
             bars = axes.bar(
@@ -131,7 +133,7 @@ def times_beside_papers(palette: Palette, ratios: Mapping[str, Mapping[str, tupl
         axes.set_xticks(range(len(structures)), [*structures])
         axes.grid(False, axis="x")
         axes.set_title(network, fontsize=9, loc="right")
-        axes.margins(y=0.12)
+        axes.set_ylim(0, 1.12 * most)
         if number == 0:
             axes.set_ylabel("time of a step / original's")
         legend_above(axes)

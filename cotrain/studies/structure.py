@@ -18,13 +18,18 @@ class StructureStudy(Study):
         """From separate networks to heads that are no more than a classifier."""
         net = backbone(config.model.backbone, channels=3, classes=2, last_width=config.model.last_width)
         return [
-            Case(f"share-{cut}", cut, settings={"model.share": cut}, paper=3.84 if cut == net.cut else None)
+            Case(
+                f"share-{cut}",
+                cut,
+                settings={"model.share": cut},
+                reference=cut == net.cut,
+                paper=3.84 if cut == net.cut else None,
+            )
             for cut in net.cuts
         ]
 
     def table(self, found: Sequence[Found]) -> Table:
-        [papers_cut] = [each for each in found if each.case.paper is not None]
-        return table_of_structures(found, "last shared stage", papers_cut, "the paper's cut")
+        return table_of_structures(found, "last shared stage", "the paper's cut")
 
     def figure(self, found: Sequence[Found]) -> Figure:
         return errors_and_parameters(PRINTED, found, "last shared stage")

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cotrain.comparing import Comparison, Length
+from cotrain.comparing import Comparison
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.fitting import configured, opened
+from cotrain.planning import Length
 from cotrain.recipes import recipe_named
 from cotrain.studies.case import Case, Study, found_of, what_differs
 from cotrain.studies.writing import Written
@@ -63,13 +64,16 @@ class Training:
         data = opened(data, config, changes, memory, console or Console(quiet=True))
         base = configured(data, config, preset, changes)
         cases = study.cases(base)
+        for key in settings or {}:
+            if all(key in case.settings for case in cases):
+                raise UserError(f"study {study.name} sets {key} itself; leave it out")
         comparison = Comparison.of(
             data,
             Path(out or Path("runs") / f"study-{study.name}-{data.name}-{scale}"),
             [contender for case in cases for contender in case.contenders],
             seeds=size.seeds if seeds is None else seeds,
             config=base,
-            command=f"cotrain study {study.name}",
+            what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
             raise UserError(f"{data.name} has no labelled test images, and none are set aside; a study needs some")
@@ -80,8 +84,10 @@ class Training:
         written = self.write(plan)
         if written is not None:
             written.say(console)
-        if failed or written is None:
+        if failed:
             raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")
+        if written is None:
+            raise UserError("no case of the study is finished yet; other processes train its runs")
         return written
 
     def write(self, plan: Mapping[str, Length]) -> Written | None:

@@ -10,7 +10,10 @@ from rich.console import Console
 from cotrain.checkpoint import write_whole
 from cotrain.figures import Figure
 from cotrain.progress import say
+from cotrain.run import as_typed
 from cotrain.table import Table
+
+STUDY = "study.md"
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,9 @@ class Written:
             self.table.markdown.rstrip(),
             f"![{self.figure.alt}](figure.png)",
             self.figure.caption,
-            f"    {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}",
+            f"    {as_typed(shlex.join(sys.argv))}",
         ]
-        write_whole(self.folder / "study.md", ("\n\n".join(parts) + "\n").encode())
+        write_whole(self.folder / STUDY, ("\n\n".join(parts) + "\n").encode())
 
     def say(self, console: Console) -> None:
         say(console, f"\n{self.heading}\n\n{self.table.text}\n{self.difference}\n")
