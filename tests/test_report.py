@@ -545,6 +545,30 @@ def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
     assert "How many are right is told by valid images" in words(read, "learning")
 
 
+@pytest.mark.parametrize("method", ["mhct", "deep_cotraining"])
+def test_two_heads_do_not_vote(method: str, data: Dataset, tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", data, changes={"method": method, "method.heads": 2})
+    rows = [{"step": step, "unlabelled_error": 9.0, "heads_disagree": 4.0, "head_1_error": 9.5} for step in (50, 100)]
+    run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = shown(run)
+    assert "All heads say the same" in words(read, "heads")
+    assert "The vote of the other heads" not in words(read, "heads")
+    assert "Line chart of percent over 100 steps. heads disagree ends at 4." in {
+        one["aria-label"] for one in read.all("svg")
+    }
+    assert "how often the heads disagree" in words(read, "learning")
+    assert "cannot be known" not in words(read, "learning")
+
+
+def test_votes_that_select_nothing_are_not_of_unknown_labels(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    row = {"step": 100, "unlabelled_error": 66.0, "heads_disagree": 99.0, "vote_selected": 0.0, "head_1_error": 70.0}
+    copy.log_path.write_text(json.dumps(row) + "\n")
+    read = shown(copy)
+    assert "labels only the evaluation knows" in words(read, "learning")
+    assert "a pseudo-label for 0.0 % of unlabelled images; for" in words(read, "heads")
+
+
 def test_images_to_label_next_are_not_promised_too_much(
     run: Run, data: Dataset, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
