@@ -25,10 +25,12 @@ from cotrain.evaluate import Outputs
 from cotrain.figures import ON_PAGE, Figure
 from cotrain.learning import last_seconds, last_votes, learning_curves
 from cotrain.pictures import Picture, Search, ViewsOfImage
-from cotrain.predict import load
+from cotrain.predict import fitted_temperature, load
 from cotrain.progress import clock
 from cotrain.run import Run
-from cotrain.tested import FITTED, RELIABILITY, Tested, checked_outputs, outputs_alone, tested
+from cotrain.temperatures import FITTED
+from cotrain.tested import RELIABILITY, Tested, checked_outputs, outputs_alone, tested
+from cotrain.tested import WORDS as TEMPERATURES
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
 
@@ -120,7 +122,8 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = checked_outputs(run.scores_path, classes)
     alone = outputs_alone(run, classes)
-    found = tested(parts, alone, run.config.run.ensemble, bins=bins) if "test" in parts else None
+    rule, temperature = run.config.run.ensemble, fitted_temperature(result)
+    found = tested(parts, alone, rule, temperature, bins=bins) if "test" in parts else None
     without, search, images = subject.without, None, None
     if dataset is not None:
         run.check_data(dataset)
@@ -224,6 +227,7 @@ def page(shown: Sequence[Shown]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words=WORDS,
         how_to_read_reliability=RELIABILITY,
+        temperatures=TEMPERATURES,
         fitted=FITTED,
         clock=clock,
     )

@@ -74,6 +74,14 @@ def test_the_diagram_is_scikit_learns() -> None:
     assert ours.images.sum() == 400
 
 
+@pytest.mark.parametrize("bins", [1, 10, 100])
+def test_the_diagram_knows_the_means_of_all_images(bins: int) -> None:
+    confidence, right = confidence_and_right(*made_up(5))
+    found = reliability(confidence, right, bins)
+    assert found.mean_accuracy == pytest.approx(100 * right.mean(), abs=1e-9)
+    assert found.mean_confidence == pytest.approx(100 * confidence.mean(), abs=1e-9)
+
+
 def test_bins_of_equally_many_images_are_scikit_learns() -> None:
     confidence, right = confidence_and_right(*made_up(5))
     accuracy, mean = calibration_curve(right, confidence, n_bins=10, strategy="quantile")

@@ -502,6 +502,25 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     assert [of_all for _, of_all, *_ in rows] == ["100 %", "95 %", "90 %", "80 %", "50 %"]
 
 
+def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
+    """It was fitted once; a result of before may have another than today's fit, at another place."""
+    run = made_up_run(tmp_path / "run", some_data(test=60), changes={"data.valid_share": 0.3})
+    of_before = {key: value for key, value in run.result.items() if key != "temperature"}
+    for stored, said in (
+        ({"temperature": 3.21}, "T = 3.21"),
+        ({"calibration": {"ensemble": {"fitted": {"temperature": 4.56}}}}, "T = 4.56"),
+    ):
+        run.finish({**of_before, **stored})
+        read = shown(run)
+        assert f"fitted on valid images ({said}), as predict gives them" in words(read, "selective")
+        assert f"Temperature fitted on valid images, {said}: ECE" in words(read, "calibration")
+        assert said == f"T = {cotrain.load(run.folder).temperature}"
+    run.finish(of_before)
+    read = shown(run)
+    assert "(T = 1), as predict gives them" in words(read, "selective") and cotrain.load(run.folder).temperature == 1
+    assert "None was fitted" in words(read, "calibration")
+
+
 def test_only_shares_are_drawn_as_shares(run: Run, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     rows = [{"step": step, "rotation": 0.4, "entropy": 0.2, "selected": 0.6, "labelled": 0.3} for step in (50, 100)]
