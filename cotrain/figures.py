@@ -233,7 +233,8 @@ def _for_page(text: str, alt: str) -> str:
     text = text.replace("xlink:href", "href")
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
-    text = re.sub(r"<svg[^>]*>", f'<svg {box[0]} role="img" aria-label="{escape(alt)}">', text, count=1)
+    opening = f'<svg {box[0]} role="img" aria-label="{escape(alt)}">'
+    text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
