@@ -32,11 +32,11 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
     if views := pictures.some_views(dataset, run.split, run.config):
         yield (
             "views",
-            Shot(pictures.sheet([[*one.columns.values()] for one in views]), VIEWS + ", ".join(views[0].columns)),
+            Shot(pictures.sheet([[*one.strips.values()] for one in views]), VIEWS + ", ".join(views[0].strips)),
         )
     if "test" in parts and (found := pictures.sure_mistakes(parts["test"], run.config.run.ensemble, dataset)):
         listed = "; ".join(f"{one.name}: {one.words}" for one in found)
-        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.uri for one in found])), MISTAKES + listed)
+        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
 
 
 def _of_test_images(run: Run, parts: dict[str, Outputs], classes: tuple[str, ...]) -> Iterator[tuple[str, Shot]]:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
+from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.interrupt import Interrupted
 from cotrain.judging import evaluate, verdict_of
@@ -289,7 +290,7 @@ def _needed(out: str | Path | None) -> Path:
     return Path(out)
 
 
-SPLIT_SETTINGS = {f"data.{name}" for name in ("labels", "balance", "include_labelled", "test_share", "valid_share")}
+SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}
 
 
 def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:

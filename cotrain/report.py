@@ -65,7 +65,7 @@ class Images:
 class Shown:
     """What the page says of one run."""
 
-    name: str
+    folder: Path
     classes: tuple[str, ...]
     split: str  # its hash
     heads: int
@@ -83,21 +83,26 @@ class Shown:
     versions: dict[str, str]
     settings: list[tuple[str, str, str]]
 
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
 
 def write_report(
     run: Run, dataset: Dataset | None, *, without: str = "", out: Path | None = None, bins: int = BINS
 ) -> Path:
     """report.html in the run's folder, or elsewhere; and label_next.csv, where the data are at hand."""
-    shown = show(Subject(run, dataset, without), bins)
     path = out or run.folder / PAGE
-    write_page(path, [shown])
-    if shown.search is not None and dataset is not None:
-        pictures.write_doubts(run.folder / LABEL_NEXT, shown.search.doubts, dataset)
+    write_page(path, [show(Subject(run, dataset, without), bins)])
     return path
 
 
 def write_page(path: Path, shown: Sequence[Shown]) -> None:
+    """And label_next.csv in the folder of every run whose data were at hand."""
     write_whole(path, page(shown).encode(errors="backslashreplace"))
+    for one in shown:
+        if one.search is not None:
+            pictures.write_doubts(one.folder / LABEL_NEXT, one.search.doubts)
 
 
 def check_free(path: Path, runs: Sequence[Run]) -> None:
@@ -133,7 +138,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         else:
             without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
     return Shown(
-        name=str(run.folder),
+        folder=run.folder,
         classes=classes,
         split=run.split.hash,
         heads=run.config.method.heads,

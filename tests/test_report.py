@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import weakref
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -237,7 +238,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     dataset = replace(dataset, paths=files)
     run = made_up_run(tmp_path / "<i>run", dataset)
     with open(run.log_path, "a") as log:
-        row = {"step": 100, "<u>$\\frac{$": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
+        row = {"step": 100, "<u>$\\frac{$ a\\d": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
         log.write(json.dumps(row) + "\n")
     text = write_report(run, dataset).read_text()
     read = Read(text)
@@ -394,6 +395,52 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
         test_labels=labels[data.test],
     )
     assert "moved.npz is not the data run was made from" in refused(["report", "run", "--data", "moved.npz"], capsys)
+
+
+def saved(data: Dataset, path: Path) -> Dataset:
+    """The same from a file, where a run finds them again."""
+    images, labels = data.images.numpy(), data.labels.numpy()
+    arrays = {"train_images": images[data.train], "train_labels": labels[data.train]}
+    np.savez(path, **arrays, test_images=images[data.test], test_labels=labels[data.test])
+    return open_data(path)
+
+
+def test_several_runs_have_their_images_to_label_next(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [made_up_run(Path(name), saved(some_data(seed=seed), tmp_path / f"{seed}.npz"), alone=None)
+            for seed, name in enumerate(("one", "two"))]  # fmt: skip
+    gone = made_up_run(Path("gone"), some_data(seed=2), alone=None)
+    main(["report", "one", "two", "gone"])
+    said = words(Read(Path("report.html").read_text()), "images")
+    assert said.count("label_next.csv in the run folder has") == 2
+    for run in runs:
+        assert {int(line.split(",")[1]) for line in read_rows(run)} == {*run.split.unlabelled} - {*run.split.labelled}
+    assert not (gone.folder / "label_next.csv").exists()
+    assert "gone: no images; The run was made from arrays" in capsys.readouterr().out
+    listed = runs[0].folder.joinpath("label_next.csv").read_bytes()
+    main(["report", "one"])
+    assert runs[0].folder.joinpath("label_next.csv").read_bytes() == listed
+
+
+def test_data_are_opened_once_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that share their data are shown from one copy; of others, no more than two are in memory at a time."""
+    monkeypatch.chdir(tmp_path)
+    for seed in range(3):
+        data = saved(some_data(seed=seed), tmp_path / f"{seed}.npz")
+        made_up_run(Path(f"run{seed}"), data, alone=None)
+        made_up_run(Path(f"other{seed}"), data, alone=None, changes={"data.labels": 6, "data.valid_share": 0.2})
+    opened: list[weakref.ref[Dataset]] = []
+    alive = []
+
+    def watched(*args, **settings) -> Dataset:
+        found = open_data(*args, **settings)
+        opened.append(weakref.ref(found))
+        alive.append(sum(one() is not None for one in opened))
+        return found
+
+    monkeypatch.setattr("cotrain.cli_report.open_data", watched)
+    main(["report", *(f"{kind}{seed}" for seed in range(3) for kind in ("run", "other"))])
+    assert len(opened) == 3 and max(alive) <= 2
 
 
 def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch, capsys) -> None:
