@@ -11,6 +11,22 @@ from cotrain.heads import VOTERS
 from cotrain.log import LOSSES, SELECTED, read_log
 from cotrain.run import Run
 
+ERRORS = "Errors of the averaged network when they were looked at during training; lower is better."
+HEAD_ERRORS = (
+    "Lower is better. Lines that fall together mean that no head lags behind; heads that stay far apart do not learn "
+    "from each other."
+)
+OF_LOSSES = (
+    "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the log. "
+    "Both should fall or stay level; jumps mean too high a learning rate."
+)
+OF_SHARES = (
+    "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, labelled) or by "
+    "what was said of them before (known). Near 0 for long, nothing is learned from the unlabelled images; at 1 from "
+    "the start, every guess is believed."
+)
+OTHERS = "What else the method watches, such as parts of its loss; its file says what they mean."
+RATE = "The learning rate of each step: how far one step may change the network."
 VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent
 SHARES = (*SELECTED, "labelled", "known")  # of the unlabelled images of a step, 0 to 1
 ERROR, HEAD_ERROR = re.compile(r"(?!head_\d+_)(.+)_error"), re.compile(r"(head_\d+)_error")
@@ -25,50 +41,20 @@ def learning_curves(run: Run, palette: Palette) -> list[Figure]:
         errors[f"{part}, labelled only"] = alone[f"{part}_error"]
     shown = {*LOSSES, *SHARES, *VOTES, "lr", *(name for name in logged if name.endswith("_error"))}
     part, of_heads = _head_errors(rows)
-    groups: list[tuple[Series, str, str, bool]] = [
-        (
-            errors,
-            "error (%)",
-            "Errors of the averaged network when they were looked at during training; lower is better.",
-            False,
-        ),
-        (
-            of_heads,
-            "error of a head (%)",
-            f"Each head's error on {part} images; lower is better. Lines that fall together mean that no head lags "
-            "behind; heads that stay far apart do not learn from each other.",
-            False,
-        ),
-        (
-            _some(LOSSES, logged),
-            "loss",
-            "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the "
-            "log. Both should fall or stay level; jumps mean too high a learning rate.",
-            False,
-        ),
-        (
-            _some(SHARES, logged),
-            "share",
-            "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, "
-            "labelled) or by what was said of them before (known). Near 0 for long, nothing is learned from the "
-            "unlabelled images; at 1 from the start, every guess is believed.",
-            True,
-        ),
-        (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote), False),
-        (
-            {name: one for name, one in logged.items() if name not in shown},
-            "value",
-            "What else the method watches, such as parts of its loss; its file says what they mean.",
-            False,
-        ),
-        (
-            {"learning rate": logged["lr"]} if "lr" in logged else {},
-            "learning rate",
-            "The learning rate of each step: how far one step may change the network.",
-            False,
-        ),
+    others = {name: one for name, one in logged.items() if name not in shown}
+    rate = {"learning rate": logged["lr"]} if "lr" in logged else {}
+    groups: list[tuple[Series, str, str]] = [
+        (errors, "error (%)", ERRORS),
+        (of_heads, "error of a head (%)", f"Each head's error on {part} images. {HEAD_ERRORS}"),
+        (_some(LOSSES, logged), "loss", OF_LOSSES),
+        (_some(SHARES, logged), "share", OF_SHARES),
+        (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote)),
+        (others, "value", OTHERS),
+        (rate, "learning rate", RATE),
     ]
-    return [figures.curves(palette, some, unit, caption, share=share) for some, unit, caption, share in groups if some]
+    return [
+        figures.curves(palette, some, unit, caption, share=unit == "share") for some, unit, caption in groups if some
+    ]
 
 
 def last_seconds(path: Path) -> float | None:
