@@ -32,8 +32,20 @@ class Reliability:
     @property
     def gap(self) -> float:
         """Expected calibration error."""
-        weights = self.images / max(self.images.sum(), 1)
-        return 100 * float(np.nansum(weights * abs(self.accuracy - self.confidence)))
+        return self._mean(abs(self.accuracy - self.confidence))
+
+    @property
+    def mean_accuracy(self) -> float:
+        """Percent, of all images."""
+        return self._mean(self.accuracy)
+
+    @property
+    def mean_confidence(self) -> float:
+        """Percent, of all images."""
+        return self._mean(self.confidence)
+
+    def _mean(self, of_bins: NDArray[np.float64]) -> float:
+        return 100 * float(np.nansum(self.images * of_bins)) / max(int(self.images.sum()), 1)
 
 
 @dataclass(frozen=True)

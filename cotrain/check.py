@@ -10,7 +10,7 @@ from rich.text import Text
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
 from cotrain.data.dataset import UNLABELLED
-from cotrain.fitting import network, warnings_about
+from cotrain.heading import network, warnings_about
 
 LISTED = 20  # examples of a problem; the rest is a number
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from cotrain.bench.table import Bench, Row
 from cotrain.checkpoint import write_json
 from cotrain.device import pick_device, pick_precision
-from cotrain.fitting import network
+from cotrain.heading import network
 from cotrain.options import Changes, Flag, parse_changes
 from cotrain.progress import clock, counted, say
 from cotrain.recipes import RECIPES, recipe_named

@@ -11,7 +11,8 @@ from cotrain.checkpoint import write_json
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, check_complete, draw_split, open_data
 from cotrain.data.fetch import fetch
-from cotrain.fitting import configured, warnings_about
+from cotrain.fitting import configured
+from cotrain.heading import warnings_about
 from cotrain.options import Options
 from cotrain.progress import say
 from cotrain.sheet import draw_sheet, write_sheet

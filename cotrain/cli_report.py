@@ -1,11 +1,13 @@
 """`cotrain report`: the page of a run, or of several side by side."""
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 
 from rich.console import Console
 
 from cotrain.calibrate import BINS
-from cotrain.data import Dataset, is_openable, open_data
+from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.progress import say
 from cotrain.run import Run
 from cotrain.types import UserError
@@ -23,8 +25,8 @@ def report_command(
 ) -> None:
     """Write a page about finished runs: one HTML file that needs nothing else.
 
-    Of one run it is report.html in its folder, beside label_next.csv, the images to label next. Of several it is one
-    page with the runs side by side.
+    Of one run it is report.html in its folder; of several it is one page with the runs side by side. label_next.csv in
+    the folder of a run has its images to label next.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ def report_command(
     memory
         As for fit.
     """
-    from cotrain.report import PAGE, Subject, check_bins, check_free, show, write_page, write_report  # slow: matplotlib
+    from cotrain.report import PAGE, Subject, check_bins, check_free, show, write_page  # slow: matplotlib
 
     if not runs:
         raise UserError("report needs a run folder, or several")
@@ -49,19 +51,21 @@ def report_command(
     opened = [Run.open(folder) for folder in runs]
     path = out or (opened[0].folder / PAGE if len(opened) == 1 else Path(PAGE))
     check_free(path, opened)
-    subjects = [Subject(run, *data_of(run, data=data, labels=labels, memory=memory)) for run in opened]
-    if len(subjects) == 1:
-        write_report(opened[0], subjects[0].dataset, without=subjects[0].without, out=path, bins=bins)
-    else:
-        write_page(path, [show(subject, bins) for subject in subjects])
-    for subject in subjects:
-        if subject.without:
-            say(console, f"{subject.run.folder}: no images; {subject.without}")
+    open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share their data
+    shown = [show(Subject(run, *data_of(run, open_once, data=data, labels=labels)), bins) for run in opened]
+    write_page(path, shown)
+    for one in shown:
+        if one.without:
+            say(console, f"{one.folder}: no images; {one.without}")
     say(console, f"{len(opened)} {'run' if len(opened) == 1 else 'runs'} -> {path}")
 
 
 def data_of(
-    run: Run, *, data: str | None = None, labels: Path | None = None, memory: float | None = None
+    run: Run,
+    open_once: Callable[[str, DataSettings], Dataset] = open_data,
+    *,
+    data: str | None = None,
+    labels: Path | None = None,
 ) -> tuple[Dataset | None, str]:
     """The data of a run; where nothing is named, not finding them is no error but a reason to say."""
     settings, source = run.config.data, data or run.split.source
@@ -72,7 +76,7 @@ def data_of(
     if data is None and not is_openable(source):
         return None, f"The data are not at {source} any more; --data says where they are."
     try:
-        dataset = open_data(source, settings, memory=memory, console=console)
+        dataset = open_once(source, settings.for_reading)
         run.check_data(dataset)
     except UserError as error:
         if data is not None or labels is not None:

@@ -7,8 +7,9 @@ from cotrain.checkpoint import read_tensors
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs
 from cotrain.figures import PRINTED
+from cotrain.predict import fitted_temperature
 from cotrain.run import Run
-from cotrain.tested import checked_outputs, heat_map_of, outputs_alone, tested
+from cotrain.tested import WORDS, checked_outputs, heat_map_of, outputs_alone, tested
 from cotrain.track import Shot, has_figures, write_figures
 
 VIEWS = "Unlabelled images, each a row, with the views that training makes of them: "
@@ -31,18 +32,19 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
     if views := pictures.some_views(dataset, run.split, run.config):
         yield (
             "views",
-            Shot(pictures.sheet([[*one.columns.values()] for one in views]), VIEWS + ", ".join(views[0].columns)),
+            Shot(pictures.sheet([[*one.strips.values()] for one in views]), VIEWS + ", ".join(views[0].strips)),
         )
     if "test" in parts and (found := pictures.sure_mistakes(parts["test"], run.config.run.ensemble, dataset)):
         listed = "; ".join(f"{one.name}: {one.words}" for one in found)
-        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.uri for one in found])), MISTAKES + listed)
+        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
 
 
 def _of_test_images(run: Run, parts: dict[str, Outputs], classes: tuple[str, ...]) -> Iterator[tuple[str, Shot]]:
-    found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, PRINTED)
+    temperature = fitted_temperature(run.result or {})
+    found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, temperature, PRINTED)
     for one, drawn in zip(found.calibrated, found.diagrams, strict=True):
-        yield f"reliability/{one.name}", Shot(drawn.png, drawn.caption)
+        yield f"reliability/{WORDS[one.kind]}", Shot(drawn.png, drawn.caption)
     yield "risk_and_coverage", Shot(found.risk.png, found.risk.caption)
-    heat_map = heat_map_of(PRINTED, found.confused)
+    heat_map = found.heat_map or heat_map_of(PRINTED, found.confused)
     names = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     yield "confusion", Shot(heat_map.png, f"{heat_map.caption} Classes: {names}.")

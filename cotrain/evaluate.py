@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
-from cotrain.calibrate import PAPER_TEMPERATURE, expected_calibration_error, fit_temperature
+from cotrain.calibrate import expected_calibration_error
 from cotrain.checkpoint import write_whole
 from cotrain.data.dataset import Images
 from cotrain.data.source import near
@@ -31,6 +31,10 @@ class Outputs:
     logits: Tensor  # (H, n, C)
     labels: Tensor  # (n,)
     rows: NDArray[np.int64]  # (n,) in the data set
+
+    @property
+    def of_each_head(self) -> "list[Outputs]":
+        return [replace(self, logits=head[None]) for head in self.logits]
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,6 @@ def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
         head_errors=[error_percent(head, labels) for head in predicted],
         ece=expected_calibration_error(probabilities, labels),
     )
-
-
-def temperatures(valid: Outputs | None, ensemble: str) -> dict[str, float]:
-    """Those that calibration is shown with; one is fitted if there are valid images."""
-    fitted = {} if valid is None else {"fitted": fit_temperature(valid.logits, valid.labels, ensemble)}
-    return {"as it is": 1.0, "paper": PAPER_TEMPERATURE, **fitted}
 
 
 def error_interval(wrong: int, images: int) -> tuple[float, float]:

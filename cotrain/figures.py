@@ -132,26 +132,23 @@ def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: 
 
 
 @drawing
-def reliability_diagram(
-    palette: Palette, found: Reliability, accuracy: float, confidence: float, caption: str
-) -> Figure:
-    """The paper's figure: accuracy by confidence above the histogram of confidence; accuracy and confidence percent."""
+def reliability_diagram(palette: Palette, found: Reliability, caption: str) -> Figure:
+    """The paper's figure: accuracy by confidence above the histogram of confidence."""
     canvas = Canvas(figsize=(3.4, 4.2))
     above, below = axes_at(canvas, [0.19, 0.42, 0.77, 0.51]), axes_at(canvas, [0.19, 0.11, 0.77, 0.25])
-    draw_reliability(palette, above, below, found, accuracy, confidence)
+    draw_reliability(palette, above, below, found)
     above.set_ylabel("accuracy")
     below.set_ylabel("share of images")
     legend_above(above)
     alt = (
         f"Reliability diagram over a histogram of confidence, {int(found.images.sum()):,} images. "
-        f"Accuracy {accuracy:.1f} %, mean confidence {confidence:.1f} %, expected calibration error {found.gap:.1f} %."
+        f"Accuracy {found.mean_accuracy:.1f} %, mean confidence {found.mean_confidence:.1f} %, "
+        f"expected calibration error {found.gap:.1f} %."
     )
     return Figure(canvas, palette, alt, caption)
 
 
-def draw_reliability(
-    palette: Palette, above: Axes, below: Axes, found: Reliability, accuracy: float, confidence: float
-) -> None:
+def draw_reliability(palette: Palette, above: Axes, below: Axes, found: Reliability) -> None:
     middles, width = (found.edges[:-1] + found.edges[1:]) / 2, np.diff(found.edges) * 0.94
     some = found.images > 0
     right, expected, places = found.accuracy[some], found.confidence[some], middles[some]
@@ -165,8 +162,8 @@ def draw_reliability(
     above.set_ylim(0, 1.0)
     share = found.images / max(found.images.sum(), 1)
     below.bar(middles, share, width, color=palette.faint, alpha=0.55)
-    below.axvline(accuracy / 100, color=palette.first, linewidth=1.6)
-    below.axvline(confidence / 100, color=palette.second, linewidth=1.6, linestyle="--")
+    below.axvline(found.mean_accuracy / 100, color=palette.first, linewidth=1.6)
+    below.axvline(found.mean_confidence / 100, color=palette.second, linewidth=1.6, linestyle="--")
     below.set_ylim(0, max(0.05, 1.08 * float(share.max())))
     below.set_xlabel("confidence")
     below.yaxis.set_major_locator(MaxNLocator(3))
@@ -236,7 +233,8 @@ def _for_page(text: str, alt: str) -> str:
     text = text.replace("xlink:href", "href")
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
-    text = re.sub(r"<svg[^>]*>", f'<svg {box[0]} role="img" aria-label="{escape(alt)}">', text, count=1)
+    opening = f'<svg {box[0]} role="img" aria-label="{escape(alt)}">'
+    text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)

@@ -19,18 +19,19 @@ from rich.console import Console
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
+from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
+from cotrain.heading import estimate, heading, title_of
 from cotrain.interrupt import Interrupted
 from cotrain.judging import evaluate, verdict_of
-from cotrain.methods.supervised import Supervised
-from cotrain.pace import pace
 from cotrain.predict import Model, load
-from cotrain.progress import clock, say
+from cotrain.progress import say
 from cotrain.ranks import Ranks, joined
 from cotrain.recipes import as_released, recipe_named
 from cotrain.run import Run, reserve_folder
-from cotrain.train import State, check_batches, check_trainable, pool_of, synchronised, train
-from cotrain.types import Method, UserError
+from cotrain.train import State, check_batches, check_trainable, train
+from cotrain.types import UserError
+from cotrain.yardstick import has_yardstick, labelled_only
 
 WORTH_ESTIMATING = 200  # steps
 
@@ -122,13 +123,13 @@ def _result(
     with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
         device = pick_device(run.config.run.device, ranks.local)
         if part_of is None:
-            for line in _heading(run, dataset, device, ranks):
+            for line in heading(run, dataset, device, ranks):
                 say(console, line)
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
-                say(console, _estimate(run, dataset, device, ranks))
-        alone = _labelled_only(run, dataset, device, ranks, console) if _has_yardstick(run.config) else {}
-        title, then = part_of or (_title(run.config.method), 0.0)
+                say(console, estimate(run, dataset, device, ranks))
+        alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run.config) else {}
+        title, then = part_of or (title_of(run.config.method), 0.0)
         state = train(run, dataset, device, console, title, ranks, then)
 
         def judge() -> dict[str, Any]:
@@ -140,20 +141,6 @@ def _result(
             return result
 
         return ranks.from_first(judge)
-
-
-def _title(method: Method) -> str:
-    return f"{method.name}, {_parts(method)}" if method.heads > 1 else method.name
-
-
-def network(config: Config) -> str:
-    """In words."""
-    parts = f", {_parts(config.method)}" if config.method.heads > 1 else ""
-    return f"{config.model.backbone}{parts}"
-
-
-def _parts(method: Method) -> str:
-    return f"{method.heads} {'models' if method.share == 'none' else 'heads'}"
 
 
 @contextmanager
@@ -185,58 +172,6 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "versions": versions(),
         "command": run.command,
     }
-
-
-def _estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
-    """How long all of it will take, from a few trial steps."""
-    methods = {run.config.method.name: run.config}
-    if _has_yardstick(run.config):
-        methods = {"labelled only": _yardstick_config(run.config), **methods}
-    seconds = {
-        name: pace(config, dataset, run.split, device, ranks).seconds(config, pool_of(dataset, run.split))
-        for name, config in methods.items()
-    }
-    parts = " and ".join(f"{clock(each)} for {name}" for name, each in seconds.items())
-    return f"about {clock(sum(seconds.values()))} for all {run.config.optim.steps:,} steps: {parts}"
-
-
-def _heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
-    config, split = run.config, run.split
-    height, width, _ = dataset.shape
-    if dataset.paths:
-        size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
-        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
-    yield from warnings_about(dataset, split)
-    images = (
-        f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
-    )
-    yield f"{images}; {network(config)}, on {device} -> {run.folder}"
-    if ranks.size > 1:
-        batchnorm = "all their images" if synchronised(config, device, ranks) else "each one's own images"
-        yield (
-            f"{ranks.size} processes, {config.optim.labelled // ranks.size} labelled and "
-            f"{config.unlabelled // ranks.size} unlabelled images each a step; batch-norm over {batchnorm}"
-        )
-
-
-def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
-    """What a user should know about the data before believing a result."""
-    yield from dataset.notes
-    if dataset.missing:
-        yield f"left out, as their files are not there: {len(dataset.missing):,} rows, first {dataset.missing[0]}"
-    if dataset.unreadable:
-        path, why = next(iter(dataset.unreadable.items()))
-        more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
-        yield f"unreadable and left out: {path} ({why}){more}"
-    if not split.test:
-        yield "there are no test images, given or set aside: the error of the result will be unknown"
-    elif not len(dataset.test):
-        yield (
-            f"no test images were given: {len(split.test):,} of the labelled ones are set aside to test on "
-            "(data.test_share=0 trains on all)"
-        )
-    if leaked := len(leaks(dataset, split)):
-        yield f"{leaked:,} of {len(split.test):,} test images are also among the training images: the error is too good"
 
 
 @contextmanager
@@ -289,7 +224,7 @@ def _needed(out: str | Path | None) -> Path:
     return Path(out)
 
 
-SPLIT_SETTINGS = {f"data.{name}" for name in ("labels", "balance", "include_labelled", "test_share", "valid_share")}
+SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}
 
 
 def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:
@@ -306,43 +241,6 @@ def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> 
     run.check_data(dataset)
     run.check_same(config, split or run.split)
     return run
-
-
-def _has_yardstick(config: Config) -> bool:
-    """A method that uses no unlabelled images would be compared with itself."""
-    return config.run.baseline and config.method.views.any_unlabelled
-
-
-def _yardstick_config(config: Config) -> Config:
-    method = config.method
-    model = config.model.model_copy(update={"share": method.share or config.model.share})
-    return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model})
-
-
-def _labelled_only(
-    run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console
-) -> dict[str, float | None]:
-    """Error and seconds of the same network and steps with the labelled images alone."""
-    config, folder = _yardstick_config(run.config), run.baseline_folder
-
-    def taken_up() -> Run:
-        begun = (folder / "config.json").exists()
-        yardstick = Run.open(folder) if begun else Run.create(folder, config, run.split, run.command)
-        yardstick.check_same(config, run.split)
-        return yardstick
-
-    def judge(state: State) -> dict[str, Any]:
-        seconds = round(state.seconds, 1)
-        result = {**evaluate(yardstick, dataset, keep=True), "steps": state.step, "seconds": seconds}
-        yardstick.finish(result)
-        return result
-
-    yardstick = ranks.from_first(taken_up)
-    result = ranks.from_first(lambda: yardstick.result)
-    if result is None:
-        state = train(yardstick, dataset, device, console, "labelled only", ranks)
-        result = ranks.from_first(lambda: judge(state))
-    return {"error": result["test_error"], "seconds": result.get("seconds")}
 
 
 def versions() -> dict[str, str]:

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotrain.ops import error_percent, vote_of_others
+from cotrain.log import SELECTED
+from cotrain.ops import error_percent, majority_of_others
 
 ALIKE = 0.5  # percent: heads that disagree on less than this say the same
 WRONG = 5.0  # percent: an error that is not near zero
 LONG = 0.5  # of the steps
+VOTERS = 3  # heads: of fewer, the others are never more than half of all
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Heads:
     disagreement: list[list[float]]  # (H, H) of each pair
     mean_disagreement: float  # over all pairs; 0 for a single head
     by_agreement: dict[int, tuple[int, float]]  # heads that say the most frequent class -> images, error of that class
-    vote_selected: float  # of images and heads, how many the vote of the other heads gives a label
+    vote_selected: float | None  # of images and heads, how many the others' vote gives a label; none: two cannot vote
     vote_right: float | None  # of those, how many are right; none: there are none
 
 
@@ -32,7 +34,7 @@ def heads_of(logits: Tensor, labels: Tensor) -> Heads:
     votes = torch.nn.functional.one_hot(predicted, classes).sum(dim=0)  # (n, C)
     count, winner = votes.max(dim=-1)
     groups = {number: count == number for number in sorted(set(count.tolist()))}
-    labelled, selected = pseudo_labels(predicted, classes)
+    right = votes_are_right(predicted, labels, classes)
     return Heads(
         errors=[error_percent(head, labels) for head in predicted],
         disagreement=disagreement(predicted).tolist(),
@@ -41,8 +43,8 @@ def heads_of(logits: Tensor, labels: Tensor) -> Heads:
             number: (int(chosen.sum()), error_percent(winner[chosen], labels[chosen]))
             for number, chosen in groups.items()
         },
-        vote_selected=100 * selected.double().mean().item(),
-        vote_right=100 * (labelled == labels)[selected].double().mean().item() if selected.any() else None,
+        vote_selected=vote_selected(predicted, classes),
+        vote_right=100 * right.double().mean().item() if len(right) else None,
     )
 
 
@@ -58,10 +60,20 @@ def mean_disagreement(predicted: Tensor) -> float:
     return sum(pairs) / len(pairs) if pairs else 0.0
 
 
-def pseudo_labels(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """(H, n) predicted classes -> (H, n) what the other heads vote for, and whether those are more than half of all."""
-    labels, votes = vote_of_others(predicted, classes)
-    return labels, votes > len(predicted) / 2
+def vote_selected(predicted: Tensor, classes: int) -> float | None:
+    """Of images and heads (H, n), how many percent the majority of the others gives a label, if there can be one."""
+    if len(predicted) < VOTERS:
+        return None
+    _, selected = majority_of_others(predicted, classes)
+    return 100 * selected.double().mean().item()
+
+
+def votes_are_right(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Of every label that a majority of other heads gives, whether it is the image's."""
+    if len(predicted) < VOTERS:
+        return torch.zeros(0, dtype=torch.bool)
+    given, selected = majority_of_others(predicted, classes)
+    return (given == labels)[selected]
 
 
 def warnings_of_heads(heads: Heads, error: float) -> Iterator[str]:
@@ -75,7 +87,7 @@ def warnings_of_heads(heads: Heads, error: float) -> Iterator[str]:
 
 def warnings_of_log(log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """That too few pseudo-labels were selected."""
-    for name in ("agreement", "selected"):
+    for name in SELECTED:
         shares = [row[name] for row in log if name in row]
         none = sum(share < 0.001 for share in shares)
         if shares and none > LONG * len(shares):

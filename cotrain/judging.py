@@ -6,18 +6,18 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from cotrain.calibrate import calibration, confidence_and_right, count_wrong, with_temperature
+from cotrain.calibrate import confidence_and_right, count_wrong
 from cotrain.data import Dataset
 from cotrain.data.dataset import evenly
-from cotrain.evaluate import Outputs, read_outputs, score, temperatures, write_outputs
+from cotrain.evaluate import Outputs, read_outputs, score, write_outputs
 from cotrain.heads import heads_of, warnings_of_heads, warnings_of_log
 from cotrain.log import read_log
 from cotrain.ops import all_agree, ensemble_probabilities
 from cotrain.predict import load
 from cotrain.run import Run
 from cotrain.selective import risk_coverage
+from cotrain.temperatures import calibrated, fitted_on, temperatures
 from cotrain.verdict import verdict
 
 ENOUGH_FOR_AGREEMENT = 10_000
@@ -42,7 +42,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         write_outputs(run.scores_path, parts)
     test, valid, rule = parts.get("test"), parts.get("valid"), run.config.run.ensemble
     scores = score(test.logits, test.labels, rule) if test else None
-    used, log = temperatures(valid, rule), read_log(run.log_path)
+    temperature, log = fitted_on(valid, rule), read_log(run.log_path)
     last_errors = [row["test_error"] for row in log if "test_error" in row]
     return {
         "test_error": scores and scores.error,
@@ -51,9 +51,9 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         "ece": scores and scores.ece,
         "aurc": test and area_under_risk(test, rule),
         "head_errors": scores and scores.head_errors,
-        "temperature": used.get("fitted"),
+        "temperature": temperature,
         "temperature_fitted_on": valid and {"valid_images": len(valid.rows), "wrong": wrong_of(valid, rule)},
-        "calibration": test and calibrations(test, used, rule),
+        "calibration": test and calibrations(test, temperatures(temperature), rule),
         "heads": test and asdict(heads_of(test.logits, test.labels)),
         "warnings": [*collapse(test or valid, rule), *warnings_of_log(log)],
         "agreement": agreement,
@@ -79,18 +79,14 @@ def collapse(judged: Outputs | None, rule: str) -> Iterator[str]:
 
 
 def calibrations(test: Outputs, used: Mapping[str, float], rule: str) -> dict[str, Any]:
-    """Of the ensemble and of each head, by the names of the temperatures that their logits are divided by."""
+    """Of the ensemble and of each head, by the kinds of the temperatures that their logits are divided by."""
 
-    def with_each(logits: Tensor) -> dict[str, dict[str, float]]:
+    def with_each(outputs: Outputs) -> dict[str, dict[str, float]]:
         return {
-            name: {
-                "temperature": temperature,
-                **asdict(calibration(with_temperature(logits, temperature, rule), test.labels)),
-            }
-            for name, temperature in used.items()
+            one.kind: {"temperature": one.temperature, **asdict(one.numbers)} for one in calibrated(outputs, rule, used)
         }
 
-    return {"ensemble": with_each(test.logits), "heads": [with_each(head[None]) for head in test.logits]}
+    return {"ensemble": with_each(test), "heads": [with_each(head) for head in test.of_each_head]}
 
 
 def verdict_of(run: Run) -> dict[str, Any] | None:

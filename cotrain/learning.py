@@ -7,67 +7,54 @@ from pathlib import Path
 
 from cotrain import figures
 from cotrain.figures import Figure, Palette, Series
-from cotrain.log import LOSSES, read_log
+from cotrain.heads import VOTERS
+from cotrain.log import LOSSES, SELECTED, read_log
 from cotrain.run import Run
 
+ERRORS = "Errors of the averaged network when they were looked at during training; lower is better."
+HEAD_ERRORS = (
+    "Lower is better. Lines that fall together mean that no head lags behind; heads that stay far apart do not learn "
+    "from each other."
+)
+OF_LOSSES = (
+    "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the log. "
+    "Both should fall or stay level; jumps mean too high a learning rate."
+)
+OF_SHARES = (
+    "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, labelled) or by "
+    "what was said of them before (known). Near 0 for long, nothing is learned from the unlabelled images; at 1 from "
+    "the start, every guess is believed."
+)
+OTHERS = "What else the method watches, such as parts of its loss; its file says what they mean."
+RATE = "The learning rate of each step: how far one step may change the network."
 VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent
-SHARES = ("agreement", "selected", "labelled", "known")  # of the unlabelled images of a step, 0 to 1
+SHARES = (*SELECTED, "labelled", "known")  # of the unlabelled images of a step, 0 to 1
 ERROR, HEAD_ERROR = re.compile(r"(?!head_\d+_)(.+)_error"), re.compile(r"(head_\d+)_error")
 
 
 def learning_curves(run: Run, palette: Palette) -> list[Figure]:
     """Errors, losses, shares, votes, the learning rate, and whatever else a method watches."""
-    rows = read_log(run.log_path)
+    rows, vote = read_log(run.log_path), run.config.method.heads >= VOTERS
     logged, alone = _series(rows), _series(read_log(run.baseline_folder / run.log_path.name))
     errors = {found[1]: logged[name] for name in logged if (found := ERROR.fullmatch(name))}
     for part in [part for part in errors if f"{part}_error" in alone][:1]:
         errors[f"{part}, labelled only"] = alone[f"{part}_error"]
     shown = {*LOSSES, *SHARES, *VOTES, "lr", *(name for name in logged if name.endswith("_error"))}
     part, of_heads = _head_errors(rows)
-    groups: list[tuple[Series, str, str, bool]] = [
-        (
-            errors,
-            "error (%)",
-            "Errors of the averaged network when they were looked at during training; lower is better.",
-            False,
-        ),
-        (
-            of_heads,
-            "error of a head (%)",
-            f"Each head's error on {part} images; lower is better. Lines that fall together mean that no head lags "
-            "behind; heads that stay far apart do not learn from each other.",
-            False,
-        ),
-        (
-            _some(LOSSES, logged),
-            "loss",
-            "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the "
-            "log. Both should fall or stay level; jumps mean too high a learning rate.",
-            False,
-        ),
-        (
-            _some(SHARES, logged),
-            "share",
-            "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, "
-            "labelled) or by what was said of them before (known). Near 0 for long, nothing is learned from the "
-            "unlabelled images; at 1 from the start, every guess is believed.",
-            True,
-        ),
-        (_some(VOTES, logged), "percent", _about_votes(rows), False),
-        (
-            {name: one for name, one in logged.items() if name not in shown},
-            "value",
-            "What else the method watches, such as parts of its loss; its file says what they mean.",
-            False,
-        ),
-        (
-            {"learning rate": logged["lr"]} if "lr" in logged else {},
-            "learning rate",
-            "The learning rate of each step: how far one step may change the network.",
-            False,
-        ),
+    others = {name: one for name, one in logged.items() if name not in shown}
+    rate = {"learning rate": logged["lr"]} if "lr" in logged else {}
+    groups: list[tuple[Series, str, str]] = [
+        (errors, "error (%)", ERRORS),
+        (of_heads, "error of a head (%)", f"Each head's error on {part} images. {HEAD_ERRORS}"),
+        (_some(LOSSES, logged), "loss", OF_LOSSES),
+        (_some(SHARES, logged), "share", OF_SHARES),
+        (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote)),
+        (others, "value", OTHERS),
+        (rate, "learning rate", RATE),
     ]
-    return [figures.curves(palette, some, unit, caption, share=share) for some, unit, caption, share in groups if some]
+    return [
+        figures.curves(palette, some, unit, caption, share=unit == "share") for some, unit, caption in groups if some
+    ]
 
 
 def last_seconds(path: Path) -> float | None:
@@ -75,14 +62,18 @@ def last_seconds(path: Path) -> float | None:
     return next((row["seconds"] for row in reversed(read_log(path)) if "seconds" in row), None)
 
 
-def last_votes(path: Path) -> Mapping[str, float] | None:
+def last_votes(run: Run) -> Mapping[str, float] | None:
     """How the heads voted on unlabelled images when they were last looked at."""
-    return next((row for row in reversed(read_log(path)) if "vote_selected" in row), None)
+    if run.config.method.heads < VOTERS:
+        return None
+    return next((row for row in reversed(read_log(run.log_path)) if "vote_selected" in row), None)
 
 
-def _about_votes(rows: Sequence[Mapping[str, float]]) -> str:
-    """The votes are judged by unlabelled images whose labels are known, by valid ones, or not at all."""
-    judging = next((row for row in rows if "vote_right" in row), None)
+def _about_votes(rows: Sequence[Mapping[str, float]], vote: bool) -> str:
+    """Judged by unlabelled images whose labels are known, by valid ones, or not at all; two heads do not vote."""
+    if not vote:
+        return "On unlabelled images: how often the heads disagree. Alike, they teach each other nothing new."
+    judging = next((row for row in rows if {"vote_right", "head_1_error"} & row.keys()), None)
     if judging is not None and "vote_selected" in judging:
         return (
             "On unlabelled images whose labels only the evaluation knows: how often two heads disagree, how many "

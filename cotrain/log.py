@@ -16,6 +16,7 @@ from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.track import TensorBoard
 
 LOSSES = ("supervised", "unsupervised")
+SELECTED = ("agreement", "selected")  # share of a step's unlabelled images that get a pseudo-label, as methods call it
 
 
 class Window:

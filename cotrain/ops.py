@@ -24,6 +24,16 @@ def vote_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return winner, count
 
 
+def majority_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """For each head, the class that the others vote for, and whether those who do are more than half of all heads.
+
+    (H, n) predicted classes -> (H, n) classes and (H, n) bool. It takes three heads: a single other is never enough.
+    """
+    assert len(predicted) >= 3
+    winner, count = vote_of_others(predicted, classes)
+    return winner, count > len(predicted) / 2
+
+
 def confident(logits: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The most probable class, and whether its probability reaches the threshold."""
     probability, winner = logits.softmax(dim=-1).max(dim=-1)

@@ -32,9 +32,13 @@ COLUMNS = ("path", "row", "class", "probability", "heads_agree", "disagreement")
 
 @dataclass(frozen=True)
 class Picture:
-    uri: str
+    png: bytes
     name: str  # its file, or its row in the data set
     words: str
+
+    @property
+    def uri(self) -> str:
+        return uri_of(self.png)
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,15 @@ class Doubt:
     """An unlabelled image, and how little the model knows about it."""
 
     row: int
-    name: str
+    file: str  # "" where images are no files
     said: str  # the ensemble's class
     probability: float
     heads: tuple[str, ...]  # each head's class
     disagreement: float  # Jensen-Shannon divergence of the heads in nats; of one head, its entropy
+
+    @property
+    def name(self) -> str:
+        return self.file or f"row {self.row}"
 
     @property
     def heads_agree(self) -> int:
@@ -65,7 +73,16 @@ class Search:
 @dataclass(frozen=True)
 class ViewsOfImage:
     name: str
-    columns: dict[str, str]  # heading -> a strip of views
+    strips: dict[str, bytes]  # heading -> its views side by side
+
+    @property
+    def uris(self) -> dict[str, str]:
+        return {heading: uri_of(strip) for heading, strip in self.strips.items()}
+
+
+def uri_of(png: bytes) -> str:
+    """A picture that is inside the page."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def can_be_drawn(dataset: Dataset) -> bool:
@@ -106,7 +123,7 @@ def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Dou
     return [
         Doubt(
             row=int(rows[place]),
-            name=name_of(dataset, int(rows[place])),
+            file=dataset.paths[rows[place]] if dataset.paths else "",
             said=names[int(said[place])],
             probability=float(probability[place]),
             heads=tuple(names[int(head)] for head in of_heads[:, place]),
@@ -127,14 +144,13 @@ def pictures_of(found: list[Doubt], dataset: Dataset) -> list[Picture]:
     ]
 
 
-def write_doubts(path: Path, found: list[Doubt], dataset: Dataset) -> None:
+def write_doubts(path: Path, found: list[Doubt]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for one in found:
-        file = one.name if dataset.paths else ""
         numbers = (f"{one.probability:.6f}", one.heads_agree, f"{one.disagreement:.6f}")
-        writer.writerow((file, one.row, one.said, *numbers))
+        writer.writerow((one.file, one.row, one.said, *numbers))
     write_whole(path, text.getvalue().encode(errors="surrogateescape"))
 
 
@@ -160,7 +176,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
     ]
 
 
-def _strips(views: NDArray[np.uint8], number: int) -> list[str]:
+def _strips(views: NDArray[np.uint8], number: int) -> list[bytes]:
     """(n x number, h, w, c) -> of each image one picture of its views side by side, with nothing between them."""
     tiles = [_small(view) for view in views]
     step = tiles[0].width + max(1, tiles[0].width // 12)
@@ -169,17 +185,17 @@ def _strips(views: NDArray[np.uint8], number: int) -> list[str]:
         strip = Image.new("RGBA", (number * step, tiles[0].height))
         for place, tile in enumerate(tiles[start : start + number]):
             strip.paste(tile.convert("RGBA"), (place * step, 0))
-        strips.append(_uri(strip))
+        strips.append(_png(strip))
     return strips
 
 
-def in_rows(uris: list[str], columns: int = 6) -> list[list[str]]:
-    return [uris[start : start + columns] for start in range(0, len(uris), columns)]
+def in_rows(found: list[bytes], columns: int = 6) -> list[list[bytes]]:
+    return [found[start : start + columns] for start in range(0, len(found), columns)]
 
 
-def sheet(rows: list[list[str]]) -> bytes:
+def sheet(rows: list[list[bytes]]) -> bytes:
     """One PNG file of equally high pictures in rows, on white; small ones are enlarged."""
-    tiles = [[_enlarged(uri) for uri in row] for row in rows]
+    tiles = [[_enlarged(png) for png in row] for row in rows]
     width, step = max(sum(tile.width + GAP for tile in row) for row in tiles), tiles[0][0].height + GAP
     whole = Image.new("RGBA", (width, step * len(tiles)), "white")
     for place, row in enumerate(tiles):
@@ -187,19 +203,17 @@ def sheet(rows: list[list[str]]) -> bytes:
         for tile in row:
             whole.alpha_composite(tile, (left, place * step))
             left += tile.width + GAP
-    content = io.BytesIO()
-    whole.convert("RGB").save(content, "PNG")
-    return content.getvalue()
+    return _png(whole.convert("RGB"))
 
 
-def _enlarged(uri: str) -> Image.Image:
-    picture = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA")
+def _enlarged(png: bytes) -> Image.Image:
+    picture = Image.open(io.BytesIO(png)).convert("RGBA")
     times = max(1, SIDE // picture.height)
     return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
 
 
-def _drawn_row(dataset: Dataset, row: int) -> str:
-    return _uri(_small(dataset.images[np.array([row])][0].numpy()))
+def _drawn_row(dataset: Dataset, row: int) -> bytes:
+    return _png(_small(dataset.images[np.array([row])][0].numpy()))
 
 
 def _small(image: NDArray[np.uint8]) -> Image.Image:
@@ -209,7 +223,7 @@ def _small(image: NDArray[np.uint8]) -> Image.Image:
     return picture
 
 
-def _uri(picture: Image.Image) -> str:
+def _png(picture: Image.Image) -> bytes:
     content = io.BytesIO()
     picture.save(content, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    return content.getvalue()

@@ -139,11 +139,11 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
         facts["channels"],
         tuple(facts["mean"]),
         tuple(facts["std"]),
-        _fitted_temperature(opened.result or {}) or 1.0,
+        fitted_temperature(opened.result or {}) or 1.0,
     )
 
 
-def _fitted_temperature(result: Mapping[str, Any]) -> float | None:
+def fitted_temperature(result: Mapping[str, Any]) -> float | None:
     """Runs of before have it among the calibrations of test images, if they have any."""
     if "temperature" in result:
         return result["temperature"]
@@ -155,7 +155,7 @@ def how_calibrated(run: Path) -> str:
     """One line that says what a probability of the run's model is worth."""
     opened = Run.open(run)
     result, images = opened.result or {}, len(opened.split.valid)
-    temperature = _fitted_temperature(result)
+    temperature = fitted_temperature(result)
     if temperature is None and images:
         return f"probabilities are raw, not calibrated: there is no temperature in {run / 'result.json'}"
     if temperature is None:

@@ -24,10 +24,12 @@ from cotrain.evaluate import Outputs
 from cotrain.figures import ON_PAGE, Figure
 from cotrain.learning import last_seconds, last_votes, learning_curves
 from cotrain.pictures import Picture, Search, ViewsOfImage
-from cotrain.predict import load
+from cotrain.predict import fitted_temperature, load
 from cotrain.progress import clock
 from cotrain.run import Run, as_typed
-from cotrain.tested import FITTED, RELIABILITY, Tested, checked_outputs, outputs_alone, tested
+from cotrain.temperatures import FITTED
+from cotrain.tested import RELIABILITY, Tested, checked_outputs, outputs_alone, tested
+from cotrain.tested import WORDS as TEMPERATURES
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
 
@@ -62,7 +64,7 @@ class Images:
 class Shown:
     """What the page says of one run."""
 
-    name: str
+    folder: Path
     classes: tuple[str, ...]
     split: str  # its hash
     heads: int
@@ -80,21 +82,26 @@ class Shown:
     versions: dict[str, str]
     settings: list[tuple[str, str, str]]
 
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
 
 def write_report(
     run: Run, dataset: Dataset | None, *, without: str = "", out: Path | None = None, bins: int = BINS
 ) -> Path:
     """report.html in the run's folder, or elsewhere; and label_next.csv, where the data are at hand."""
-    shown = show(Subject(run, dataset, without), bins)
     path = out or run.folder / PAGE
-    write_page(path, [shown])
-    if shown.search is not None and dataset is not None:
-        pictures.write_doubts(run.folder / LABEL_NEXT, shown.search.doubts, dataset)
+    write_page(path, [show(Subject(run, dataset, without), bins)])
     return path
 
 
 def write_page(path: Path, shown: Sequence[Shown]) -> None:
+    """And label_next.csv in the folder of every run whose data were at hand."""
     write_whole(path, page(shown).encode(errors="backslashreplace"))
+    for one in shown:
+        if one.search is not None:
+            pictures.write_doubts(one.folder / LABEL_NEXT, one.search.doubts)
 
 
 def check_free(path: Path, runs: Sequence[Run]) -> None:
@@ -119,7 +126,8 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = checked_outputs(run.scores_path, classes)
     alone = outputs_alone(run, classes)
-    found = tested(parts, alone, run.config.run.ensemble, bins=bins) if "test" in parts else None
+    rule, temperature = run.config.run.ensemble, fitted_temperature(result)
+    found = tested(parts, alone, rule, temperature, bins=bins) if "test" in parts else None
     without, search, images = subject.without, None, None
     if dataset is not None:
         run.check_data(dataset)
@@ -129,7 +137,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         else:
             without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
     return Shown(
-        name=str(run.folder),
+        folder=run.folder,
         classes=classes,
         split=run.split.hash,
         heads=run.config.method.heads,
@@ -138,7 +146,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         tested=found,
         verdict=_verdict(run, result, parts.get("test"), alone),
         alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
-        votes=last_votes(run.log_path),
+        votes=last_votes(run),
         search=search,
         images=images,
         without=without,
@@ -212,6 +220,7 @@ def page(shown: Sequence[Shown]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words=WORDS,
         how_to_read_reliability=RELIABILITY,
+        temperatures=TEMPERATURES,
         fitted=FITTED,
         clock=clock,
     )

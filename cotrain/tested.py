@@ -1,37 +1,29 @@
 """What the page says of a run's test images, from scores.npz."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cotrain import figures, findings
-from cotrain.calibrate import (
-    BINS,
-    Calibration,
-    calibration,
-    confidence_and_right,
-    reliability,
-    with_temperature,
-)
-from cotrain.evaluate import Outputs, error_interval, read_outputs, temperatures
+from cotrain.calibrate import BINS, confidence_and_right, with_temperature
+from cotrain.evaluate import Outputs, error_interval, read_outputs
 from cotrain.figures import ON_PAGE, Figure, Palette
 from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
 from cotrain.run import Run
 from cotrain.selective import error_bound, risk_coverage
+from cotrain.temperatures import AS_IT_IS, FITTED, PAPER, Calibrated, calibrated, temperatures
 from cotrain.types import UserError
 
 READABLE = 20  # classes; of more the confusion matrix is a picture without numbers
 WORDS = {
-    "as it is": "as it is",
-    "paper": "the paper's temperature",
-    "fitted": "temperature fitted on valid images",
+    AS_IT_IS: "as it is",
+    PAPER: "the paper's temperature",
+    FITTED: "temperature fitted on valid images",
 }
-FITTED = WORDS["fitted"]
 COVERAGES = (0.95, 0.9, 0.8, 0.5)
 DIGITS = 6  # of a threshold, at most
 RELIABILITY = (
@@ -54,13 +46,6 @@ HEAT_MAP = (
     "colour, the larger the share of the row (square root). Off the diagonal are mistakes; a row without colour has no "
     "test image."
 )
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    name: str
-    temperature: float
-    numbers: Calibration
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,7 @@ class Tested:
     diagrams: list[Figure]
     risk: Figure
     aurc: float
-    temperature: float | None  # fitted on valid images, if there are any: predict has it too
+    temperature: float | None  # fitted on valid images, if there were any: predict has it too
     answered: list[Answered]
     confused: findings.Counts
     heat_map: Figure | None  # where there are too many classes for a table
@@ -122,10 +107,12 @@ def tested(
     parts: dict[str, Outputs],
     labelled_only: Outputs | None,
     rule: str,
+    temperature: float | None,
     palette: Palette = ON_PAGE,
     *,
     bins: int = BINS,
 ) -> Tested:
+    """`temperature` is the one that was fitted on valid images, if there were any."""
     test = parts["test"]
     classes = test.logits.shape[-1]
     probabilities = ensemble_probabilities(test.logits, rule)
@@ -137,21 +124,17 @@ def tested(
     if labelled_only is not None:
         alone = ensemble_probabilities(labelled_only.logits, rule)
         both["labelled only"] = risk_coverage(*confidence_and_right(alone, labelled_only.labels))
-    named = {WORDS[name]: each for name, each in temperatures(parts.get("valid"), rule).items()}
-    temperature = named.get(FITTED)
+    used = temperatures(temperature)
+    with_each = calibrated(test, rule, used, bins)
     sureness = with_temperature(test.logits, temperature or 1.0, rule).gather(-1, said[:, None])[:, 0].double().numpy()
     return Tested(
         images=len(right),
         error=error_percent(said, test.labels),
         interval=error_interval(int((~right).sum()), len(right)),
         bins=bins,
-        calibrated=_calibrated("", test.logits, test, named, rule, bins),
-        calibrated_heads=[
-            _calibrated(f"head {number}", head[None], test, named, rule, bins)
-            for number, head in enumerate(test.logits, start=1)
-            if len(test.logits) > 1
-        ],
-        diagrams=[_diagram(palette, test, name, each, rule, bins) for name, each in named.items()],
+        calibrated=with_each,
+        calibrated_heads=[calibrated(head, rule, used, bins) for head in test.of_each_head if len(test.logits) > 1],
+        diagrams=[_diagram(palette, one) for one in with_each],
         risk=figures.risk_coverage_curve(palette, both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
         aurc=100 * curve.area,
         temperature=temperature,
@@ -188,24 +171,11 @@ def _short(surest: NDArray[np.float64], wanted: int) -> float:
     return short
 
 
-def _calibrated(
-    name: str, logits: Tensor, test: Outputs, named: Mapping[str, float], rule: str, bins: int
-) -> list[Calibrated]:
-    """With each temperature. What has no name is called by that."""
-    return [
-        Calibrated(name or how, each, calibration(with_temperature(logits, each, rule), test.labels, bins))
-        for how, each in named.items()
-    ]
-
-
-def _diagram(palette: Palette, test: Outputs, name: str, temperature: float, rule: str, bins: int) -> Figure:
-    probabilities = with_temperature(test.logits, temperature, rule)
-    confidence, right = confidence_and_right(probabilities, test.labels)
-    found = reliability(confidence, right, bins)
-    accuracy, mean = 100 * float(right.mean()), 100 * float(confidence.mean())
-    what = f"{name[0].upper()}{name[1:]}, T = {temperature:.2f}: ECE {found.gap:.2f}\N{NO-BREAK SPACE}%."
-    on_the_whole = f"On the whole {mean:.1f}\N{NO-BREAK SPACE}% sure and {accuracy:.1f}\N{NO-BREAK SPACE}% right."
-    return figures.reliability_diagram(palette, found, accuracy, mean, f"{what} {IN_SHORT} {on_the_whole}")
+def _diagram(palette: Palette, one: Calibrated) -> Figure:
+    name, sure, right = WORDS[one.kind], one.numbers.confidence, one.numbers.accuracy
+    what = f"{name[0].upper()}{name[1:]}, T = {one.temperature:.2f}: ECE {one.numbers.ece:.2f}\N{NO-BREAK SPACE}%."
+    on_the_whole = f"On the whole {sure:.1f}\N{NO-BREAK SPACE}% sure and {right:.1f}\N{NO-BREAK SPACE}% right."
+    return figures.reliability_diagram(palette, one.reliability, f"{what} {IN_SHORT} {on_the_whole}")
 
 
 def heat_map_of(palette: Palette, confused: findings.Counts) -> Figure:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cotrain.data import Dataset, Source
 from cotrain.data.dataset import UNLABELLED, evenly
 from cotrain.evaluate import head_logits, score
-from cotrain.heads import heads_of, mean_disagreement, pseudo_labels
+from cotrain.heads import heads_of, mean_disagreement, vote_selected
 from cotrain.run import Run
 
 ENOUGH_TO_WATCH = 1000
@@ -64,9 +64,9 @@ def said_of(part: str, logits: Tensor, labels: Tensor, rule: str, *, judges: boo
         return said
     if part == "unlabelled":
         predicted = logits.argmax(dim=-1)
-        _, selected = pseudo_labels(predicted, logits.shape[-1])
+        selected = vote_selected(predicted, logits.shape[-1])
         said["heads_disagree"] = mean_disagreement(predicted)
-        said["vote_selected"] = 100 * selected.double().mean().item()
+        said |= {} if selected is None else {"vote_selected": selected}
     if judges:
         heads = heads_of(logits, labels)
         said |= {f"head_{number}_error": error for number, error in enumerate(heads.errors, start=1)}

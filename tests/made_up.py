@@ -10,8 +10,9 @@ import torch
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.checkpoint import write_tensors
 from cotrain.data import draw_split
-from cotrain.evaluate import Outputs, write_outputs
+from cotrain.evaluate import Outputs, read_outputs, write_outputs
 from cotrain.run import Run
+from cotrain.temperatures import fitted_on
 from cotrain.train import build_network
 
 SETTINGS = {"optim.steps": 100, "data.test_share": 0.0}
@@ -59,6 +60,8 @@ def made_up_run(
     )
     run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     facts = {"test_error": 10.0 if run.split.test else None, "agreement": 0.8, "labels": 12, "seconds": 11.1}
+    if run.split.valid:
+        facts["temperature"] = fitted_on(read_outputs(run.scores_path)["valid"], config.run.ensemble)
     facts |= {"versions": {"cotrain": "0.1.0", "torch": "2.13.0"}, "parameters": 123456, "device": "cpu", "leaks": 0}
     run.finish(facts | (result or {}))
     if alone is not None:

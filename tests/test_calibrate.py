@@ -24,9 +24,13 @@ from cotrain.calibrate import (
 
 
 def made_up(classes: int, images: int = 400, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Too sure at some confidences and not sure enough at others, so that gaps would cancel in wrong bins."""
     rng = np.random.default_rng((classes, seed))
-    probabilities = rng.dirichlet(np.full(classes, 0.3), images)
-    return torch.from_numpy(probabilities), torch.from_numpy(rng.integers(classes, size=images))
+    probabilities = rng.dirichlet(np.full(classes, 1 / classes), images)
+    confidence, said = probabilities.max(axis=1), probabilities.argmax(axis=1)
+    right = rng.random(images) < confidence + 0.3 * np.sin(20 * confidence)
+    other = (said + rng.integers(1, classes, images)) % classes
+    return torch.from_numpy(probabilities), torch.from_numpy(np.where(right, said, other))
 
 
 def by_hand(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> float:
@@ -37,6 +41,19 @@ def by_hand(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> float:
         if inside.any():
             total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
     return 100 * total
+
+
+@pytest.mark.parametrize("classes", [2, 5, 7, 100])
+def test_made_up_images_tell_bins_apart(classes: int) -> None:
+    """Or the tests below would see nothing of them."""
+    for images in (400, 3000):
+        probabilities, labels = made_up(classes, images)
+        one, ten, fifteen = (expected_calibration_error(probabilities, labels, bins) for bins in (1, 10, 15))
+        adaptive = adaptive_calibration_error(*confidence_and_right(probabilities, labels))
+        assert ten - one > 1 and abs(fifteen - ten) > 0.1 and abs(adaptive - ten) > 1e-3
+        found = reliability(*confidence_and_right(probabilities, labels))
+        gaps = (found.accuracy - found.confidence)[found.images > images / 50]
+        assert gaps.min() < -0.05 and gaps.max() > 0.05
 
 
 @pytest.mark.parametrize("bins", [1, 10, 15])
@@ -74,10 +91,20 @@ def test_the_diagram_is_scikit_learns() -> None:
     assert ours.images.sum() == 400
 
 
+@pytest.mark.parametrize("bins", [1, 10, 100])
+def test_the_diagram_knows_the_means_of_all_images(bins: int) -> None:
+    confidence, right = confidence_and_right(*made_up(5))
+    found = reliability(confidence, right, bins)
+    assert found.mean_accuracy == pytest.approx(100 * right.mean(), abs=1e-9)
+    assert found.mean_confidence == pytest.approx(100 * confidence.mean(), abs=1e-9)
+
+
 def test_bins_of_equally_many_images_are_scikit_learns() -> None:
     confidence, right = confidence_and_right(*made_up(5))
-    accuracy, mean = calibration_curve(right, confidence, n_bins=10, strategy="quantile")
-    assert adaptive_calibration_error(confidence, right) == pytest.approx(100 * abs(accuracy - mean).mean(), abs=0.5)
+    for bins in (1, 10, 16):  # 400 images can be shared out among so many
+        accuracy, mean = calibration_curve(right, confidence, n_bins=bins, strategy="quantile")
+        ours = adaptive_calibration_error(confidence, right, bins)
+        assert ours == pytest.approx(100 * abs(accuracy - mean).mean(), abs=1e-9)
     three = np.array([0.9, 0.5, 0.7])
     assert adaptive_calibration_error(three, np.array([True, False, False]), 10) == pytest.approx(
         100 * (0.1 + 0.5 + 0.7) / 3

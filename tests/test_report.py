@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import weakref
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -237,7 +238,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     dataset = replace(dataset, paths=files)
     run = made_up_run(tmp_path / "<i>run", dataset)
     with open(run.log_path, "a") as log:
-        row = {"step": 100, "<u>$\\frac{$": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
+        row = {"step": 100, "<u>$\\frac{$ a\\d": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
         log.write(json.dumps(row) + "\n")
     text = write_report(run, dataset).read_text()
     read = Read(text)
@@ -396,6 +397,52 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
     assert "moved.npz is not the data run was made from" in refused(["report", "run", "--data", "moved.npz"], capsys)
 
 
+def saved(data: Dataset, path: Path) -> Dataset:
+    """The same from a file, where a run finds them again."""
+    images, labels = data.images.numpy(), data.labels.numpy()
+    arrays = {"train_images": images[data.train], "train_labels": labels[data.train]}
+    np.savez(path, **arrays, test_images=images[data.test], test_labels=labels[data.test])
+    return open_data(path)
+
+
+def test_several_runs_have_their_images_to_label_next(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [made_up_run(Path(name), saved(some_data(seed=seed), tmp_path / f"{seed}.npz"), alone=None)
+            for seed, name in enumerate(("one", "two"))]  # fmt: skip
+    gone = made_up_run(Path("gone"), some_data(seed=2), alone=None)
+    main(["report", "one", "two", "gone"])
+    said = words(Read(Path("report.html").read_text()), "images")
+    assert said.count("label_next.csv in the run folder has") == 2
+    for run in runs:
+        assert {int(line.split(",")[1]) for line in read_rows(run)} == {*run.split.unlabelled} - {*run.split.labelled}
+    assert not (gone.folder / "label_next.csv").exists()
+    assert "gone: no images; The run was made from arrays" in capsys.readouterr().out
+    listed = runs[0].folder.joinpath("label_next.csv").read_bytes()
+    main(["report", "one"])
+    assert runs[0].folder.joinpath("label_next.csv").read_bytes() == listed
+
+
+def test_data_are_opened_once_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that share their data are shown from one copy; of others, no more than two are in memory at a time."""
+    monkeypatch.chdir(tmp_path)
+    for seed in range(3):
+        data = saved(some_data(seed=seed), tmp_path / f"{seed}.npz")
+        made_up_run(Path(f"run{seed}"), data, alone=None)
+        made_up_run(Path(f"other{seed}"), data, alone=None, changes={"data.labels": 6, "data.valid_share": 0.2})
+    opened: list[weakref.ref[Dataset]] = []
+    alive = []
+
+    def watched(*args, **settings) -> Dataset:
+        found = open_data(*args, **settings)
+        opened.append(weakref.ref(found))
+        alive.append(sum(one() is not None for one in opened))
+        return found
+
+    monkeypatch.setattr("cotrain.cli_report.open_data", watched)
+    main(["report", *(f"{kind}{seed}" for seed in range(3) for kind in ("run", "other"))])
+    assert len(opened) == 3 and max(alive) <= 2
+
+
 def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     without_page = shutil.ignore_patterns("report.html")
@@ -502,6 +549,25 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     assert [of_all for _, of_all, *_ in rows] == ["100 %", "95 %", "90 %", "80 %", "50 %"]
 
 
+def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
+    """It was fitted once; a result of before may have another than today's fit, at another place."""
+    run = made_up_run(tmp_path / "run", some_data(test=60), changes={"data.valid_share": 0.3})
+    of_before = {key: value for key, value in run.result.items() if key != "temperature"}
+    for stored, said in (
+        ({"temperature": 3.21}, "T = 3.21"),
+        ({"calibration": {"ensemble": {"fitted": {"temperature": 4.56}}}}, "T = 4.56"),
+    ):
+        run.finish({**of_before, **stored})
+        read = shown(run)
+        assert f"fitted on valid images ({said}), as predict gives them" in words(read, "selective")
+        assert f"Temperature fitted on valid images, {said}: ECE" in words(read, "calibration")
+        assert said == f"T = {cotrain.load(run.folder).temperature}"
+    run.finish(of_before)
+    read = shown(run)
+    assert "(T = 1), as predict gives them" in words(read, "selective") and cotrain.load(run.folder).temperature == 1
+    assert "None was fitted" in words(read, "calibration")
+
+
 def test_only_shares_are_drawn_as_shares(run: Run, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     rows = [{"step": step, "rotation": 0.4, "entropy": 0.2, "selected": 0.6, "labelled": 0.3} for step in (50, 100)]
@@ -543,6 +609,30 @@ def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
     read = shown(copy)
     assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
     assert "How many are right is told by valid images" in words(read, "learning")
+
+
+@pytest.mark.parametrize("method", ["mhct", "deep_cotraining"])
+def test_two_heads_do_not_vote(method: str, data: Dataset, tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", data, changes={"method": method, "method.heads": 2})
+    rows = [{"step": step, "unlabelled_error": 9.0, "heads_disagree": 4.0, "head_1_error": 9.5} for step in (50, 100)]
+    run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = shown(run)
+    assert "All heads say the same" in words(read, "heads")
+    assert "The vote of the other heads" not in words(read, "heads")
+    assert "Line chart of percent over 100 steps. heads disagree ends at 4." in {
+        one["aria-label"] for one in read.all("svg")
+    }
+    assert "how often the heads disagree" in words(read, "learning")
+    assert "cannot be known" not in words(read, "learning")
+
+
+def test_votes_that_select_nothing_are_not_of_unknown_labels(run: Run, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    row = {"step": 100, "unlabelled_error": 66.0, "heads_disagree": 99.0, "vote_selected": 0.0, "head_1_error": 70.0}
+    copy.log_path.write_text(json.dumps(row) + "\n")
+    read = shown(copy)
+    assert "labels only the evaluation knows" in words(read, "learning")
+    assert "a pseudo-label for 0.0 % of unlabelled images; for" in words(read, "heads")
 
 
 def test_images_to_label_next_are_not_promised_too_much(

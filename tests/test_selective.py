@@ -64,19 +64,31 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
 
 
 def test_the_promised_error_is_kept_as_often_as_promised() -> None:
-    """Images whose error falls with confidence, many times over: the true error at the chosen threshold."""
+    """Many times over, with an error just above the target whatever the confidence: any threshold breaks the promise.
+
+    Each of the ten that are tried is a chance to be taken in: with 95 % for each, one in seven runs or so would be.
+    """
     rng = np.random.default_rng(1)
-    broken = chosen = 0
-    for _ in range(200):
+    target, times = 0.1, 500
+    broken = 0
+    for _ in range(times):
+        confidence, right = rng.random(1000), rng.random(1000) >= 1.001 * target
+        found = threshold_for(confidence, right, target)
+        broken += found is not None
+        assert found is None or found.bound <= target
+    assert 0 < broken <= 0.05 * times
+
+
+def test_a_promise_that_can_be_kept_is_given() -> None:
+    """Images whose error falls with confidence: the chosen threshold is not far from the lowest that would do."""
+    rng = np.random.default_rng(1)
+    chosen = []
+    for _ in range(50):
         confidence = rng.random(2000)
-        right = rng.random(2000) < 0.6 + 0.4 * confidence
-        found = threshold_for(confidence, right, target=0.1)
-        if found is not None:
-            chosen += 1
-            broken += 0.4 * (1 - (1 + found.probability) / 2) > 0.1  # the mean error of confidences above it
-            assert found.bound <= 0.1
-    assert chosen > 190
-    assert broken <= 0.05 * 200
+        found = threshold_for(confidence, rng.random(2000) < 0.6 + 0.4 * confidence, target=0.1)
+        assert found is not None
+        chosen.append(found.probability)
+    assert min(chosen) > 0.5 and np.median(chosen) < 0.75  # the mean error above 0.5 is 0.1
 
 
 def test_too_few_images_promise_nothing() -> None:

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 from scipy.special import softmax
@@ -27,10 +28,12 @@ from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.bench.race import Timing
 from cotrain.cli import main
 from cotrain.cli_study import study_command
+from cotrain.evaluate import Outputs
+from cotrain.planning import Length
 from cotrain.recipes import as_released
 from cotrain.run import Run
 from cotrain.studies import STUDIES, study
-from cotrain.studies.case import found_of, what_differs
+from cotrain.studies.case import Found, found_of, what_differs
 from cotrain.studies.cost import EFFORTS, NETWORKS, Cost
 from cotrain.studies.training import SIZES, Scale, Training
 from cotrain.train import build_network
@@ -328,10 +331,42 @@ def test_calibration_says_what_the_kept_scores_say(tmp_path: Path) -> None:
     assert nll(*valid, fitted) <= min(nll(*valid, other) for other in others) + 1e-3
 
 
-def test_every_case_has_the_ramp_of_the_recipe() -> None:
-    cases = STUDIES["calibration"].cases(recipe_named("small32"))
-    base = recipe_named("small32")
-    assert {case.contenders[0].config(base).method.unsupervised_ramp for case in cases} == {0.8}
+@pytest.mark.parametrize("preset", ["paper", "code"])
+def test_fixmatch_is_calibrated_with_the_same_setting_and_its_own_network(preset: str) -> None:
+    """The paper narrows the last stage of WRN-28-8 in co-training only; 23.4 M is its count of the whole network."""
+    base = recipe_named("cifar100").changed({"method.unsupervised_ramp": 0.8})
+    base = as_released(base) if preset == "code" else base
+    fixmatch, ours = (case.contenders[0].config(base) for case in STUDIES["calibration"].cases(base))
+    assert (fixmatch.method.name, ours) == ("fixmatch", base)
+    for setting in ("unsupervised_ramp", "weak_pass"):
+        assert getattr(fixmatch.method, setting) == getattr(ours.method, setting)
+    assert fixmatch.model_copy(update={"method": ours.method, "model": ours.model}) == ours
+    assert fixmatch.model == ours.model.model_copy(update={"last_width": None}) != ours.model
+    counts = [
+        sum(parameter.numel() for parameter in build_network(config, classes=100, channels=3).parameters())
+        for config in (fixmatch, ours)
+    ]
+    assert counts[0] == 23_401_012 and counts[1] == pytest.approx(19.96e6, abs=5e3)
+
+
+def test_the_diagrams_of_the_first_seed_take_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = torch.Generator().manual_seed(0)
+    by_seed = {
+        seed: {
+            part: Outputs(torch.randn(1, 40, 3, generator=rng), torch.arange(40) % 3, np.arange(40))
+            for part in ("test", "valid")
+        }
+        for seed in range(3)
+    }
+    found = [
+        Found(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities")
+        for case in STUDIES["calibration"].cases(recipe_named("small32"))
+    ]
+    fitted: list[torch.Tensor] = []
+    monkeypatch.setattr("cotrain.temperatures.fit_temperature", lambda logits, *rest: fitted.append(logits) or 3.0)
+    figure = STUDIES["calibration"].figure(found)
+    assert [logits is by_seed[0]["valid"].logits for logits in fitted] == [True, True]
+    assert [f"{title}: ECE" in figure.alt for title in ("FixMatch, T fitted", "co-training, T = 2")] == [True, True]
 
 
 def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None:

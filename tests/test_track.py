@@ -12,7 +12,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import cotrain
-from cotrain import Config, Dataset, UserError, pictures, train
+from cotrain import Config, Dataset, UserError, figures, pictures, train
 from cotrain.closing import track_figures
 from cotrain.evaluate import read_outputs
 from cotrain.log import read_log
@@ -98,6 +98,18 @@ def test_what_the_figures_show(tmp_path: Path) -> None:
     views = image(events, "views")
     first = data.images[run.split.unlabelled[0]].numpy()
     assert np.array_equal(views[:side, :side], first.repeat(12, axis=0).repeat(12, axis=1))
+
+
+def test_the_confusions_of_many_classes_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    draw = figures.heat_map
+    monkeypatch.setattr(figures, "heat_map", lambda *what: drawn.append(draw(*what)) or drawn[-1])
+    data = some_data(tuple(f"class {number}" for number in range(30)), test=60)
+    run = made_up_run(tmp_path / "run", data)
+    track_figures(run, data)
+    (one,) = drawn
+    pixels = np.asarray(Image.open(io.BytesIO(one.png)).convert("RGB"))
+    assert np.array_equal(image(board(run.folder), "confusion"), pixels)
 
 
 def test_without_test_images_or_with_four_channels_there_is_less_to_show(tmp_path: Path) -> None:

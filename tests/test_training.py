@@ -151,6 +151,13 @@ def test_heads_are_watched_where_nobody_knows_the_labels(
     assert all(step.keys() <= expected.keys() and "heads_disagree" in step for step in seen.values())
 
 
+def test_two_heads_are_watched_without_a_vote(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    run = run_of(tiny.changed({"method.heads": 2, "run.evaluate_every": 30}), toy, tmp_path / "run")
+    train(run, toy, CPU, QUIET, "")
+    (seen,) = [row for row in read_log(run.log_path) if "unlabelled_error" in row]
+    assert {*seen} == {"step", "unlabelled_error", "heads_disagree", "head_1_error", "head_2_error"}
+
+
 def test_one_head_says_nothing_of_images_without_labels(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     dataset = replace(toy, labels=torch.where(torch.arange(120) < 8, toy.labels, -1), test=np.arange(0))
     run = run_of(tiny.changed({"method": "fixmatch", "data.test_share": 0.0}), dataset, tmp_path / "run")

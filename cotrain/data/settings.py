@@ -28,6 +28,9 @@ StrOrNone = Annotated[str | None, BeforeValidator(none_if_said)]
 Size = Annotated[str | None, BeforeValidator(_size)]
 
 
+OF_SPLITS = {"labels", "balance", "include_labelled", "test_share", "valid_share"}
+
+
 class DataSettings(Settings):
     labels: IntOrNone = Field(
         None, ge=1, description="how many training images keep their label; none: all that have one"
@@ -53,3 +56,8 @@ class DataSettings(Settings):
     skip_unreadable: bool = Field(
         False, description="go on where more than a tenth of the images, or files of the table, are not readable"
     )
+
+    @property
+    def for_reading(self) -> "DataSettings":
+        """Those that the images depend on: runs may split the same ones in different ways."""
+        return DataSettings(**self.model_dump(exclude=OF_SPLITS))

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
-from cotrain.ops import confident, heads_cross_entropy, vote_of_others
+from cotrain.ops import confident, heads_cross_entropy, majority_of_others
 from cotrain.types import Batch, Learner, Losses, Method, Views
 
 
@@ -92,8 +92,7 @@ class MultiHeadCoTraining(Method):
         weak = weak.float()
         if self.heads <= 2:  # a single head does the labelling: the head itself, or its only peer
             return confident(weak.flip(0), self.threshold)
-        pseudo_labels, votes = vote_of_others(weak.argmax(dim=-1), weak.shape[-1])
-        return pseudo_labels, votes > self.heads / 2
+        return majority_of_others(weak.argmax(dim=-1), weak.shape[-1])
 
     def route(self, images: int, generator: torch.Generator) -> Tensor:
         """(M, U) which head learns from which image: one each, at random, all heads from equally many.

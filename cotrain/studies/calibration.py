@@ -4,39 +4,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cotrain.calibrate import (
-    Calibration,
-    Reliability,
-    calibration,
-    confidence_and_right,
-    reliability,
-    with_temperature,
-)
+from cotrain.calibrate import Calibration
 from cotrain.config import Config
-from cotrain.evaluate import temperatures
+from cotrain.evaluate import Outputs
 from cotrain.figures import PRINTED, Figure
 from cotrain.seeds import spread
 from cotrain.studies.case import Case, Found, Study
 from cotrain.studies.figures import reliability_diagrams
 from cotrain.table import Table
+from cotrain.temperatures import AS_IT_IS, FITTED, PAPER, Calibrated, calibrated, fitted_on, temperatures
 
-KINDS = {"as it is": "", "paper": ", T = 2", "fitted": ", T fitted"}
-PAPERS_ECE = {("fixmatch", "as it is"): "15.61", ("mhct", "as it is"): "below 15.61"} | {
-    ("fixmatch", "paper"): "5.27",
-    ("mhct", "paper"): "2.82",
+TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
+PAPERS_ECE = {("fixmatch", AS_IT_IS): "15.61", ("mhct", AS_IT_IS): "below 15.61"} | {
+    ("fixmatch", PAPER): "5.27",
+    ("mhct", PAPER): "2.82",
 }
+SHARED = ("unsupervised_ramp", "weak_pass")  # settings of co-training that FixMatch has too
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A method with one kind of temperature, by seed."""
+class Row:
+    """A method with one kind of temperature."""
 
     title: str
-    kind: str  # one of KINDS
     papers_ece: str
-    temperature: list[float]
-    numbers: list[Calibration]
-    diagram: tuple[Reliability, float, float]  # of the first seed, with accuracy and mean confidence in percent
+    by_seed: list[Calibrated]
 
 
 class CalibrationStudy(Study):
@@ -47,51 +39,50 @@ class CalibrationStudy(Study):
     settings: ClassVar[Mapping[str, Any]] = {"data.valid_share": 0.1}
 
     def cases(self, config: Config) -> list[Case]:
-        same = {"method.unsupervised_ramp": config.method.unsupervised_ramp}
+        """FixMatch has the whole network: the paper narrows its last stage for several heads only."""
+        base = dict(config.changed({"method": "mhct"}).method)
+        same = {f"method.{name}": base[name] for name in SHARED} | {"model.last_width": None}
         return [Case("fixmatch", "FixMatch", method="fixmatch", settings=same), Case("mhct", "co-training")]
 
     def table(self, found: Sequence[Found]) -> Table:
-        rows = [row for each in found for row in calibrated(each)]
+        rows = [row for each in found for row in rows_of(each, [parts for _, parts in each.by_seed])]
 
         def over_seeds(number: Callable[[Calibration], float]) -> list[str]:
-            return [spread([number(one) for one in row.numbers]) for row in rows]
+            return [spread([number(one.numbers) for one in row.by_seed]) for row in rows]
 
         return Table(
             {
                 "method": [row.title for row in rows],
                 "ECE %": over_seeds(lambda one: one.ece),
                 "paper": [row.papers_ece for row in rows],
-                "temperature": [spread(row.temperature) for row in rows],
+                "temperature": [spread([one.temperature for one in row.by_seed]) for row in rows],
                 "accuracy %": over_seeds(lambda one: one.accuracy),
                 "confidence %": over_seeds(lambda one: one.confidence),
                 "adaptive ECE %": over_seeds(lambda one: one.adaptive_ece),
                 "NLL": over_seeds(lambda one: one.nll),
                 "Brier": over_seeds(lambda one: one.brier),
-                "n": [str(len(row.numbers)) for row in rows],
+                "n": [str(len(row.by_seed)) for row in rows],
             }
         )
 
     def figure(self, found: Sequence[Found]) -> Figure:
-        rows = sorted((row for each in found for row in calibrated(each)), key=lambda row: [*KINDS].index(row.kind))
-        return reliability_diagrams(PRINTED, {row.title: row.diagram for row in rows})
+        """Of the first seed of each; diagrams of the same kind side by side."""
+        rows = [row for each in found for row in rows_of(each, [parts for _, parts in each.by_seed[:1]])]
+        rows.sort(key=lambda row: [*TITLES].index(row.by_seed[0].kind))
+        return reliability_diagrams(PRINTED, {row.title: row.by_seed[0].reliability for row in rows})
 
 
-def calibrated(found: Found) -> list[Calibrated]:
+def rows_of(found: Found, by_seed: Sequence[Mapping[str, Outputs]]) -> list[Row]:
     """As it is, with the paper's temperature, and with one fitted on valid images."""
-    by_seed = [(parts["test"], temperatures(parts.get("valid"), found.rule)) for _, parts in found.by_seed]
-    rows = []
-    for kind in by_seed[0][1] if by_seed else ():
-        probabilities = [with_temperature(test.logits, used[kind], found.rule) for test, used in by_seed]
-        numbers = [calibration(some, test.labels) for some, (test, _) in zip(probabilities, by_seed, strict=True)]
-        first = reliability(*confidence_and_right(probabilities[0], by_seed[0][0].labels))
-        rows.append(
-            Calibrated(
-                title=f"{found.case.title}{KINDS[kind]}",
-                kind=kind,
-                papers_ece=PAPERS_ECE.get((found.case.name, kind), ""),
-                temperature=[used[kind] for _, used in by_seed],
-                numbers=numbers,
-                diagram=(first, numbers[0].accuracy, numbers[0].confidence),
-            )
+    with_each = [
+        calibrated(parts["test"], found.rule, temperatures(fitted_on(parts.get("valid"), found.rule)))
+        for parts in by_seed
+    ]
+    return [
+        Row(
+            title=f"{found.case.title}{TITLES[same[0].kind]}",
+            papers_ece=PAPERS_ECE.get((found.case.name, same[0].kind), ""),
+            by_seed=[*same],
         )
-    return rows
+        for same in zip(*with_each, strict=True)
+    ]

@@ -85,15 +85,15 @@ def errors_and_parameters(palette: Palette, found: Sequence[Found], what: str) -
 
 
 @drawing
-def reliability_diagrams(palette: Palette, diagrams: Mapping[str, tuple[Reliability, float, float]]) -> Figure:
-    """The paper's figure: diagrams side by side, each with its title, accuracy and mean confidence (percent)."""
+def reliability_diagrams(palette: Palette, diagrams: Mapping[str, Reliability]) -> Figure:
+    """The paper's figure: diagrams side by side, each with its title."""
     inches = 2.1
     canvas = Canvas(figsize=(0.65 + inches * len(diagrams), 3.9))
     share = inches / canvas.get_figwidth()
-    for number, (title, (found, accuracy, confidence)) in enumerate(diagrams.items()):
+    for number, (title, found) in enumerate(diagrams.items()):
         left, width = 0.6 / canvas.get_figwidth() + number * share, 0.82 * share
         above, below = axes_at(canvas, [left, 0.43, width, 0.44]), axes_at(canvas, [left, 0.12, width, 0.25])
-        draw_reliability(palette, above, below, found, accuracy, confidence)
+        draw_reliability(palette, above, below, found)
         below.set_ylim(0, 1)
         above.set_title(f"{title}\nECE {found.gap:.1f} %", fontsize=8.5, loc="left")
         for axes in (above, below):
@@ -103,7 +103,7 @@ def reliability_diagrams(palette: Palette, diagrams: Mapping[str, tuple[Reliabil
         if number == 0:
             above.set_ylabel("accuracy")
             below.set_ylabel("share of images")
-    told = "; ".join(f"{title}: ECE {found.gap:.2f} %" for title, (found, _, _) in diagrams.items())
+    told = "; ".join(f"{title}: ECE {found.gap:.2f} %" for title, found in diagrams.items())
     caption = (
         "Of the first seed. Above: of the images in a bin of confidence, the share that is right, and in orange its "
         "distance to their mean confidence; on the diagonal a probability can be believed. Below: where the images "
