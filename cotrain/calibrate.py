@@ -137,6 +137,12 @@ def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
     return float(np.exp(min(lowest, inside, key=cost)))
 
 
+def said_and_sureness(logits: Tensor, rule: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The ensemble's classes (n,), and their probabilities as `predict` gives them."""
+    said = ensemble_probabilities(logits, rule).argmax(dim=-1)
+    return said, with_temperature(logits, temperature, rule).gather(-1, said[:, None])[:, 0]
+
+
 def count_wrong(logits: Tensor, labels: Tensor, rule: str) -> int:
     """Images whose label is not the ensemble's class."""
     return int((ensemble_probabilities(logits, rule).argmax(dim=-1) != labels).sum())

@@ -36,6 +36,7 @@ from cotrain.recipes import RECIPES, as_released, recipe_named
 from cotrain.run import Run
 from cotrain.train import build_network
 from cotrain.types import UserError
+from cotrain.verdict import Verdict
 
 app = App(
     name="cotrain",
@@ -277,7 +278,8 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
         table.add_row("95 % interval", f"{low:.1f} to {high:.1f} %, from {result['test_images']:,} test images")
     if found := result.get("verdict"):
         points = f"{found['difference']:+.1f} points ({found['low']:+.1f} to {found['high']:+.1f})"
-        table.add_row("unlabelled images", f"{found['word']}: {points}")
+        few = "; too few images differ" if Verdict(**found).few else ""
+        table.add_row("unlabelled images", f"{found['word']}: {points}{few}")
     if method.heads > 1:
         table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
     if "seconds" in result:

@@ -9,7 +9,7 @@ from cotrain.evaluate import Outputs
 from cotrain.figures import PRINTED
 from cotrain.predict import fitted_temperature
 from cotrain.run import Run
-from cotrain.tested import WORDS, checked_outputs, heat_map_of, outputs_alone, tested
+from cotrain.tested import WORDS, heat_map_of, outputs_alone, tested
 from cotrain.track import Shot, has_figures, write_figures
 
 VIEWS = "Unlabelled images, each a row, with the views that training makes of them: "
@@ -24,7 +24,8 @@ def track_figures(run: Run, dataset: Dataset) -> None:
 
 def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
-    parts = checked_outputs(run.scores_path, classes)
+    rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
+    parts = run.outputs(len(classes))
     if "test" in parts:
         yield from _of_test_images(run, parts, classes)
     if not pictures.can_be_drawn(dataset):
@@ -34,7 +35,7 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
             "views",
             Shot(pictures.sheet([[*one.strips.values()] for one in views]), VIEWS + ", ".join(views[0].strips)),
         )
-    if "test" in parts and (found := pictures.sure_mistakes(parts["test"], run.config.run.ensemble, dataset)):
+    if "test" in parts and (found := pictures.sure_mistakes(parts["test"], rule, temperature, dataset)):
         listed = "; ".join(f"{one.name}: {one.words}" for one in found)
         yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
 

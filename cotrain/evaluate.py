@@ -113,5 +113,23 @@ def read_outputs(path: Path) -> dict[str, Outputs]:
                 for part in ("test", "valid")
                 if f"{part}_logits" in arrays
             }
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not there or damaged ({error})") from error
+
+
+def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Sequence[int]]) -> dict[str, Outputs]:
+    """What a model of so many heads and classes said of these rows of its data, by part."""
+    parts = read_outputs(path)
+    for part, outputs in parts.items():
+        logits, labels = outputs.logits, outputs.labels
+        if not np.array_equal(outputs.rows, rows[part]) or not len(rows[part]):
+            raise UserError(f"{path} is not of this run: its {part} images are others than in split.json")
+        if logits.shape != (heads, len(rows[part]), classes) or labels.shape != (len(rows[part]),):
+            raise UserError(
+                f"{path} is not of this model: its {part} logits are {tuple(logits.shape)} for {len(labels)} labels, "
+                f"and there are {heads} heads and {classes} classes"
+            )
+        numbers = logits.is_floating_point() and logits.isfinite().all() and labels.dtype == torch.int64
+        if not numbers or labels.min() < 0 or labels.max() >= classes:
+            raise UserError(f"{path} is damaged: a logit is not a number, or a label is none of the classes ({part})")
+    return parts

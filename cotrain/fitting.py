@@ -1,6 +1,5 @@
 """From data to a finished run: split, labelled-only yardstick, training, and one look at the test images."""
 
-import os
 import platform
 import shlex
 import sys
@@ -18,7 +17,7 @@ import torch
 from rich.console import Console
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
+from cotrain.data import Dataset, Split, draw_split, leaks, open_data
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.heading import estimate, heading, title_of
@@ -128,7 +127,7 @@ def _result(
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))
-        alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run.config) else {}
+        alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run) else {}
         title, then = part_of or (title_of(run.config.method), 0.0)
         state = train(run, dataset, device, console, title, ranks, then)
 
@@ -180,15 +179,7 @@ def _resumable(run: Run, way_on: str | None) -> Iterator[None]:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
         what = str(stop) or "interrupted; the newest checkpoint is kept"
-        raise Interrupted(f"{what}; go on with: {way_on or _command_to_resume(run)}") from stop
-
-
-def _command_to_resume(run: Run) -> str:
-    if is_openable(run.split.source):
-        started = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        program = ["cotrain"] if started == "1" else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
-        return shlex.join([*program, "fit", str(run.split.source), "--out", str(run.folder), "--resume"])
-    return f"cotrain.fit(data, out={str(run.folder)!r}, resume=True)"
+        raise Interrupted(f"{what}; go on with: {way_on or run.way_on}") from stop
 
 
 def default_config(dataset: Dataset) -> Config:

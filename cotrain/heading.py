@@ -12,7 +12,7 @@ from cotrain.ranks import Ranks
 from cotrain.run import Run
 from cotrain.train import pool_of, synchronised
 from cotrain.types import Method
-from cotrain.yardstick import has_yardstick, yardstick_config
+from cotrain.yardstick import has_yardstick, wants_yardstick, yardstick_config
 
 
 def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
@@ -22,6 +22,8 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
         yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
     yield from warnings_about(dataset, split)
+    if wants_yardstick(config) and not has_yardstick(run):
+        yield "so no network is trained with the labelled images alone: there is nothing to compare the two on"
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
@@ -57,7 +59,7 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
 def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
     """How long all of it will take, from a few trial steps."""
     methods = {run.config.method.name: run.config}
-    if has_yardstick(run.config):
+    if has_yardstick(run):
         methods = {"labelled only": yardstick_config(run.config), **methods}
     seconds = {
         name: pace(config, dataset, run.split, device, ranks).seconds(config, pool_of(dataset, run.split))

@@ -76,12 +76,14 @@ def votes_are_right(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
     return (given == labels)[selected]
 
 
-def warnings_of_heads(heads: Heads, error: float) -> Iterator[str]:
-    """That they are too alike to learn from each other."""
-    if len(heads.errors) > 1 and heads.mean_disagreement < ALIKE and error > WRONG:
+def warnings_of_heads(judged: Tensor, unlabelled: Tensor, error: float, part: str) -> Iterator[str]:
+    """That they are too alike to learn from each other, by the classes (H, n) of judged and of unlabelled images."""
+    apart, apart_unlabelled = mean_disagreement(judged), mean_disagreement(unlabelled)
+    if len(judged) > 1 and max(apart, apart_unlabelled) < ALIKE and error > WRONG:
         yield (
-            f"the heads have become alike: they disagree on {heads.mean_disagreement:.2f} % of the images while "
-            f"{error:.1f} % are wrong, so they teach each other nothing new"
+            f"the heads have become alike: they disagree on {apart:.2f} % of the {part} images and on "
+            f"{apart_unlabelled:.2f} % of the unlabelled ones, while {error:.1f} % of the {part} images are wrong; so "
+            "they teach each other nothing new"
         )
 
 

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from cotrain.calibrate import confidence_and_right, count_wrong
 from cotrain.data import Dataset
@@ -32,7 +33,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
     run.check_data(dataset)
     model = load(run.folder, device=run.config.run.device)
     unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
-    agreement = all_agree(unlabelled.argmax(dim=-1)).double().mean().item()
+    predicted = unlabelled.argmax(dim=-1)
     parts = {
         part: Outputs(model.logits(dataset.images, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
         for part, rows in (("test", run.split.test), ("valid", run.split.valid))
@@ -55,8 +56,8 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         "temperature_fitted_on": valid and {"valid_images": len(valid.rows), "wrong": wrong_of(valid, rule)},
         "calibration": test and calibrations(test, temperatures(temperature), rule),
         "heads": test and asdict(heads_of(test.logits, test.labels)),
-        "warnings": [*collapse(test or valid, rule), *warnings_of_log(log)],
-        "agreement": agreement,
+        "warnings": [*collapse(parts, predicted, rule), *warnings_of_log(log)],
+        "agreement": all_agree(predicted).double().mean().item(),
         "test_images": len(run.split.test),
     }
 
@@ -71,11 +72,11 @@ def area_under_risk(test: Outputs, rule: str) -> float:
     return 100 * risk_coverage(*confidence_and_right(probabilities, test.labels)).area
 
 
-def collapse(judged: Outputs | None, rule: str) -> Iterator[str]:
+def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Iterator[str]:
     """Whether the heads have become alike, as test images tell, or valid ones where there are none."""
-    if judged is not None:
+    for part, judged in [*parts.items()][:1]:
         error = 100 * wrong_of(judged, rule) / len(judged.rows)
-        yield from warnings_of_heads(heads_of(judged.logits, judged.labels), error)
+        yield from warnings_of_heads(judged.logits.argmax(dim=-1), unlabelled, error, part)
 
 
 def calibrations(test: Outputs, used: Mapping[str, float], rule: str) -> dict[str, Any]:
@@ -91,6 +92,6 @@ def calibrations(test: Outputs, used: Mapping[str, float], rule: str) -> dict[st
 
 def verdict_of(run: Run) -> dict[str, Any] | None:
     """Against the labelled-only network, if there is one and there are test images."""
-    alone = run.baseline_folder / run.scores_path.name
-    ours, theirs = (read_outputs(path).get("test") if path.exists() else None for path in (run.scores_path, alone))
+    paths = (run.scores_path, run.baseline_folder / run.scores_path.name)
+    ours, theirs = (read_outputs(path).get("test") if path.exists() else None for path in paths)
     return asdict(verdict(ours, theirs, run.config.run.ensemble)) if ours and theirs else None

@@ -57,6 +57,11 @@ def learning_curves(run: Run, palette: Palette) -> list[Figure]:
     ]
 
 
+def has_errors(run: Run) -> bool:
+    """Whether any error was looked at during training."""
+    return any(ERROR.fullmatch(name) for row in read_log(run.log_path) for name in row)
+
+
 def last_seconds(path: Path) -> float | None:
     """How long training took, as its log says."""
     return next((row["seconds"] for row in reversed(read_log(path)) if "seconds" in row), None)

@@ -13,13 +13,14 @@ from PIL import Image
 
 from cotrain.augment import draw_plain, draw_strong, draw_weak
 from cotrain.augment.views import pixels
+from cotrain.calibrate import said_and_sureness
 from cotrain.checkpoint import write_whole
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
 from cotrain.data.source import near
 from cotrain.evaluate import Outputs
-from cotrain.ops import ensemble_probabilities, entropy, js_divergence
+from cotrain.ops import entropy, js_divergence
 from cotrain.predict import Model
 
 SHOWN = 24  # pictures of a kind
@@ -93,9 +94,9 @@ def name_of(dataset: Dataset, row: int) -> str:
     return dataset.paths[row] if dataset.paths else f"row {row}"
 
 
-def sure_mistakes(test: Outputs, rule: str, dataset: Dataset) -> list[Picture]:
+def sure_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
     """The test images that were given another class than their label, the surest first."""
-    probability, said = ensemble_probabilities(test.logits, rule).max(dim=-1)
+    said, probability = said_and_sureness(test.logits, rule, temperature or 1.0)
     wrong = (said != test.labels).nonzero()[:, 0]
     order = wrong[torch.argsort(probability[wrong], descending=True, stable=True)][:SHOWN]
     classes, found = dataset.classes, []
@@ -117,7 +118,7 @@ def search(model: Model, dataset: Dataset, split: Split) -> Search:
 def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
     logits = model.logits(dataset.images, rows)
     amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
-    probability, said = ensemble_probabilities(logits, model.config.run.ensemble).max(dim=-1)
+    said, probability = said_and_sureness(logits, model.config.run.ensemble, model.temperature)
     of_heads, names = logits.argmax(dim=-1), dataset.classes
     order = torch.argsort(amount, descending=True, stable=True)[:LISTED]
     return [

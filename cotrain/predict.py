@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.calibrate import ENOUGH_WRONG, with_temperature
+from cotrain.calibrate import ENOUGH_WRONG, said_and_sureness, with_temperature
 from cotrain.checkpoint import read_tensors, write_whole
 from cotrain.config import Config
 from cotrain.data import Images
 from cotrain.data.decode import MODES, Unreadable, read_image
 from cotrain.data.files import in_parts
 from cotrain.device import pick_device
-from cotrain.evaluate import head_logits, images_at_once, read_outputs
+from cotrain.evaluate import head_logits, images_at_once
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.run import Run
@@ -119,12 +119,10 @@ class Model:
 def load(run: str | Path, *, device: str = "cpu") -> Model:
     """The model of a finished run, from its folder."""
     folder = Path(run)
-    if not folder.exists():
-        raise UserError(f"there is no run {folder}")
     opened = Run.open(folder)
     path = opened.model_path
     if not path.exists():
-        raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with --resume")
+        raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
     tensors, facts = read_tensors(path)
     config = Config.parse(facts["config"])
     net = build_network(config, len(facts["classes"]), facts["channels"])
@@ -183,15 +181,14 @@ def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     """The lowest tried probability from which on the error is at most `target`, as the run's valid images tell."""
-    valid = read_outputs(Run.open(run).scores_path).get("valid")
+    valid = Run.open(run).outputs(len(model.classes)).get("valid")
     if valid is None:
         raise UserError(
             f"--target-error needs held-out labels, and {run} has no valid images: train with data.valid_share=0.2, "
             "or say --defer-below"
         )
     rule = model.config.run.ensemble
-    labels = ensemble_probabilities(valid.logits, rule).argmax(dim=-1)
-    probabilities = with_temperature(valid.logits, model.temperature, rule).gather(-1, labels[:, None])[:, 0]
+    labels, probabilities = said_and_sureness(valid.logits, rule, model.temperature)
     found = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
     if found is None:
         needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"

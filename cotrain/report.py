@@ -22,13 +22,13 @@ from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluate import Outputs
 from cotrain.figures import ON_PAGE, Figure
-from cotrain.learning import last_seconds, last_votes, learning_curves
+from cotrain.learning import has_errors, last_seconds, last_votes, learning_curves
 from cotrain.pictures import Picture, Search, ViewsOfImage
 from cotrain.predict import fitted_temperature, load
 from cotrain.progress import clock
 from cotrain.run import Run, as_typed
 from cotrain.temperatures import FITTED
-from cotrain.tested import RELIABILITY, Tested, checked_outputs, outputs_alone, tested
+from cotrain.tested import RELIABILITY, Tested, outputs_alone, tested
 from cotrain.tested import WORDS as TEMPERATURES
 from cotrain.types import UserError
 from cotrain.verdict import Verdict, verdict
@@ -70,6 +70,7 @@ class Shown:
     heads: int
     result: dict[str, Any]
     learning: list[Figure]
+    errors_logged: bool
     tested: Tested | None
     verdict: Verdict | None
     alone_seconds: float | None  # that the labelled-only network was trained
@@ -122,9 +123,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     run, dataset = subject.run, subject.dataset
     result = run.result
     if result is None:
-        raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with cotrain fit --resume")
+        raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with: {run.way_on}")
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
-    parts = checked_outputs(run.scores_path, classes)
+    parts = run.outputs(len(classes))
     alone = outputs_alone(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
     found = tested(parts, alone, rule, temperature, bins=bins) if "test" in parts else None
@@ -133,7 +134,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         run.check_data(dataset)
         search = pictures.search(load(run.folder, device="auto"), dataset, run.split)
         if pictures.can_be_drawn(dataset):
-            images = _images(run, dataset, parts.get("test"), search)
+            images = _images(run, dataset, parts.get("test"), temperature, search)
         else:
             without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
     return Shown(
@@ -143,6 +144,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         heads=run.config.method.heads,
         result=result,
         learning=learning_curves(run, ON_PAGE),
+        errors_logged=has_errors(run),
         tested=found,
         verdict=_verdict(run, result, parts.get("test"), alone),
         alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
@@ -166,9 +168,10 @@ def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, alone: Outp
     return verdict(ours, alone, run.config.run.ensemble) if ours is not None and alone is not None else None
 
 
-def _images(run: Run, dataset: Dataset, test: Outputs | None, search: Search) -> Images:
+def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float | None, search: Search) -> Images:
+    rule = run.config.run.ensemble
     return Images(
-        mistakes=pictures.sure_mistakes(test, run.config.run.ensemble, dataset) if test is not None else [],
+        mistakes=pictures.sure_mistakes(test, rule, temperature, dataset) if test is not None else [],
         label_next=pictures.pictures_of(search.doubts, dataset),
         views=pictures.some_views(dataset, run.split, run.config),
     )

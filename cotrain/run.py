@@ -4,6 +4,7 @@ Everything that is shown of a run is read back from there, and nothing in it is 
 """
 
 import fcntl
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from typing import Any, TypeVar
 
 from cotrain.checkpoint import Checkpoints, read_json, write_json
 from cotrain.config import Config, differences
-from cotrain.data import Dataset, Split
+from cotrain.data import Dataset, Split, is_openable
+from cotrain.evaluate import Outputs, checked_outputs
 from cotrain.types import UserError
 
 T = TypeVar("T")
@@ -75,6 +77,20 @@ class Run:
     @property
     def model_path(self) -> Path:
         return self.folder / "model.safetensors"
+
+    def outputs(self, classes: int) -> dict[str, Outputs]:
+        """What the model said of the test images and of the valid ones, where there are some."""
+        rows = {"test": self.split.test, "valid": self.split.valid}
+        return checked_outputs(self.scores_path, self.config.method.heads, classes, rows)
+
+    @property
+    def way_on(self) -> str:
+        """What to type to go on with a run that was stopped."""
+        if not is_openable(self.split.source):
+            return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True)"
+        started = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        program = ["cotrain"] if started == "1" else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
+        return shlex.join([*program, "fit", str(self.split.source), "--out", str(self.folder), "--resume"])
 
     @property
     def log_path(self) -> Path:

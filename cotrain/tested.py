@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotrain import figures, findings
-from cotrain.calibrate import BINS, confidence_and_right, with_temperature
-from cotrain.evaluate import Outputs, error_interval, read_outputs
+from cotrain.calibrate import BINS, confidence_and_right, said_and_sureness
+from cotrain.evaluate import Outputs, error_interval
 from cotrain.figures import ON_PAGE, Figure, Palette
 from cotrain.heads import Heads, heads_of
 from cotrain.ops import ensemble_probabilities, error_percent
 from cotrain.run import Run
 from cotrain.selective import error_bound, risk_coverage
 from cotrain.temperatures import AS_IT_IS, FITTED, PAPER, Calibrated, calibrated, temperatures
-from cotrain.types import UserError
 
 READABLE = 20  # classes; of more the confusion matrix is a picture without numbers
 WORDS = {
@@ -38,8 +36,8 @@ IN_SHORT = (
 )
 RISK = (
     "From left to right more images are answered, the surest first; the rest would go to a person. The lower the "
-    "curve, the better the confidence tells right from wrong; its right end is the test error. The area under it is "
-    "AURC, the mean over all coverages."
+    "curve, the better the confidence (as it is, T = 1) tells right from wrong; its right end is the test error. The "
+    "area under it is AURC, the mean over all coverages."
 )
 HEAT_MAP = (
     "A row is a label, a column the class that was said, both numbered as in the table of classes. The stronger the "
@@ -82,25 +80,10 @@ class Tested:
     heads: Heads
 
 
-def checked_outputs(path: Path, classes: Sequence[str]) -> dict[str, Outputs]:
-    """scores.npz, if it is of a model with these classes."""
-    parts = read_outputs(path)
-    for part, outputs in parts.items():
-        logits, labels, images = outputs.logits, outputs.labels, len(outputs.rows)
-        if logits.ndim != 3 or logits.shape[1:] != (images, len(classes)) or labels.shape != (images,) or not images:
-            raise UserError(
-                f"{path} is not of this model: its {part} logits are {tuple(logits.shape)} for {len(labels)} labels, "
-                f"and there are {len(classes)} classes"
-            )
-        if not logits.isfinite().all() or labels.min() < 0 or labels.max() >= len(classes):
-            raise UserError(f"{path} is damaged: a logit is not a number, or a label is none of the classes ({part})")
-    return parts
-
-
 def outputs_alone(run: Run, classes: Sequence[str]) -> Outputs | None:
     """What the labelled-only network said of the test images, if there is one."""
-    path = run.baseline_folder / run.scores_path.name
-    return checked_outputs(path, classes).get("test") if path.exists() else None
+    begun = (run.baseline_folder / run.scores_path.name).exists()
+    return Run.open(run.baseline_folder).outputs(len(classes)).get("test") if begun else None
 
 
 def tested(
@@ -126,7 +109,7 @@ def tested(
         both["labelled only"] = risk_coverage(*confidence_and_right(alone, labelled_only.labels))
     used = temperatures(temperature)
     with_each = calibrated(test, rule, used, bins)
-    sureness = with_temperature(test.logits, temperature or 1.0, rule).gather(-1, said[:, None])[:, 0].double().numpy()
+    _, sureness = said_and_sureness(test.logits, rule, temperature or 1.0)
     return Tested(
         images=len(right),
         error=error_percent(said, test.labels),
@@ -138,7 +121,7 @@ def tested(
         risk=figures.risk_coverage_curve(palette, both, f"{RISK} AURC of this run: {100 * curve.area:.2f} %."),
         aurc=100 * curve.area,
         temperature=temperature,
-        answered=answered_from(sureness, right),
+        answered=answered_from(sureness.double().numpy(), right),
         confused=confused,
         heat_map=heat_map_of(palette, confused) if classes > READABLE else None,
         worst=findings.worst_confusions(confused),

@@ -12,6 +12,7 @@ from cotrain.ops import ensemble_probabilities
 from cotrain.types import UserError
 
 RESAMPLES = 10_000
+UNCLEAR = "no clear difference"
 CHANCE = 0.05  # of "helped" or "hurt" where there is no difference; the most there may be
 
 
@@ -26,6 +27,11 @@ class Verdict:
     high: float
     word: str  # helped, no clear difference, or hurt
 
+    @property
+    def few(self) -> bool:
+        """The interval is clear of zero, but too few images differ for a sign test to agree."""
+        return self.word == UNCLEAR and self.low * self.high > 0
+
 
 def verdict(ours: Outputs, theirs: Outputs, rule: str) -> Verdict:
     """A paired bootstrap over the test images: which of them are drawn is the same for both.
@@ -37,7 +43,7 @@ def verdict(ours: Outputs, theirs: Outputs, rule: str) -> Verdict:
     wrong, wrong_alone = is_wrong(ours, rule), is_wrong(theirs, rule)
     lost, gained = int((wrong & ~wrong_alone).sum()), int((~wrong & wrong_alone).sum())
     low, high = paired_interval(lost, gained, len(wrong))
-    word = "no clear difference"
+    word = UNCLEAR
     if lost + gained and binomtest(lost, lost + gained).pvalue < CHANCE:
         word = "helped" if high < 0 else "hurt" if low > 0 else word
     return Verdict(

@@ -14,9 +14,14 @@ from cotrain.run import Run
 from cotrain.train import State, train
 
 
-def has_yardstick(config: Config) -> bool:
+def wants_yardstick(config: Config) -> bool:
     """A method that uses no unlabelled images would be compared with itself."""
     return config.run.baseline and config.method.views.any_unlabelled
+
+
+def has_yardstick(run: Run) -> bool:
+    """Only labelled images that are not trained on could tell how long it is."""
+    return wants_yardstick(run.config) and bool(run.split.test or run.split.valid)
 
 
 def yardstick_config(config: Config) -> Config:

@@ -45,11 +45,15 @@ def test_heads_are_counted_as_by_hand(heads: int) -> None:
 
 def test_heads_that_are_alike_and_wrong_are_warned_of() -> None:
     logits = torch.randn(1, 50, 3, generator=torch.Generator().manual_seed(0))
-    alike, single = heads_of(logits.repeat(3, 1, 1), torch.zeros(50).long()), heads_of(logits, torch.zeros(50).long())
-    (line,) = warnings_of_heads(alike, 60.0)
-    assert "the heads have become alike: they disagree on 0.00 % of the images while 60.0 % are wrong" in line
-    assert not list(warnings_of_heads(alike, 1.0))
-    assert not list(warnings_of_heads(single, 60.0))
+    single = logits.argmax(dim=-1)
+    alike, apart = single.repeat(3, 1), torch.stack([single[0], single[0], (single[0] + 1) % 3])
+    (line,) = warnings_of_heads(alike, alike[:, :20], 60.0, "valid")
+    assert "the heads have become alike: they disagree on 0.00 % of the valid images and on 0.00 % of the unl" in line
+    assert "while 60.0 % of the valid images are wrong" in line
+    assert not list(warnings_of_heads(alike, alike, 1.0, "test"))
+    assert not list(warnings_of_heads(alike, apart, 60.0, "test"))  # where they teach, they still differ
+    assert not list(warnings_of_heads(apart, alike, 60.0, "test"))
+    assert not list(warnings_of_heads(single, single, 60.0, "test"))
 
 
 def test_nothing_selected_for_long_is_warned_of() -> None:

@@ -339,9 +339,13 @@ def test_damaged_scores_are_named(run: Run, data: Dataset, tmp_path: Path) -> No
         replace(test, logits=test.logits[:, :5]),
         replace(test, labels=test.labels + 7),
         replace(test, logits=test.logits * float("nan")),
+        replace(test, logits=test.logits[:2]),
+        replace(test, logits=test.logits.long()),
+        replace(test, labels=test.labels.double()),
+        replace(test, rows=test.rows + 1),
     ):
         write_outputs(copy.scores_path, {"test": broken})
-        with pytest.raises(UserError, match=r"scores\.npz is (not of this model|damaged)"):
+        with pytest.raises(UserError, match=r"scores\.npz is (not of this (run|model)|damaged)"):
             show(Subject(copy, data))
 
 
@@ -529,7 +533,11 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     temperature = fit_temperature(parts["valid"].logits, parts["valid"].labels, "probabilities") if share else 1.0
     text = page([show(Subject(run, None))])
     said = words(Read(text), "selective")
-    assert (f"fitted on valid images (T = {temperature:.2f})" in said) == (share > 0) == ("T = 1)" not in said)
+    assert (
+        (f"fitted on valid images (T = {temperature:.2f})" in said)
+        == (share > 0)
+        == ("as they are (T = 1)" not in said)
+    )
     heads, *rows = table_of(text, "answered")
     assert heads == ["probability at least", "answered", "wrong of answered", "error", "at most"]
     labels = parts["test"].labels
@@ -724,3 +732,40 @@ def test_the_command_can_be_pasted(started: str, typed: str, run: Run, tmp_path:
     copy = copy_of(run, tmp_path / "run")
     (copy.folder / "command.json").write_text(json.dumps(started))
     assert show(Subject(copy, None)).facts["command"] == typed
+
+
+def test_pictures_and_rows_have_the_probability_that_predict_has(tmp_path: Path) -> None:
+    data = some_data(test=60)
+    run = made_up_run(tmp_path / "run", data, changes={"data.valid_share": 0.3}, result={"temperature": 3.0})
+    test, words_of = read_outputs(run.scores_path)["test"], []
+    text = page([show(Subject(run, data))])
+    said = cotrain.load(run.folder).predict(data.images[np.asarray(run.split.unlabelled)])
+    sureness = dict(zip(run.split.unlabelled, said.probabilities.max(axis=1), strict=True))
+    write_report(run, data)
+    rows = [*csv.DictReader((run.folder / "label_next.csv").open())]
+    assert len(rows) > 5
+    for row in rows:
+        assert float(row["probability"]) == pytest.approx(sureness[int(row["row"])], abs=1e-6)
+    raw = test.logits.double().softmax(-1).mean(0)
+    classes, hot = raw.argmax(-1), (test.logits.double() / 3).softmax(-1).mean(0)
+    for place in (classes != test.labels).nonzero()[:, 0].tolist():
+        words_of.append(f"{100 * hot[place, classes[place]]:.1f} %; label {data.classes[test.labels[place]]}")
+    assert words_of and all(text.count(each) for each in words_of)
+
+
+def test_where_no_error_was_looked_at_it_says_why(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "run")
+    copy, why = Run.open(tmp_path / "run"), "No error was looked at during training. That takes valid images"
+    assert why not in words(Read(page([show(Subject(copy, None))])), "learning")
+    copy.log_path.write_text('{"step": 10, "supervised": 1.0, "lr": 0.1}\n')
+    assert why in words(Read(page([show(Subject(copy, None))])), "learning")
+
+
+def test_a_run_that_is_not_finished_says_how_to_go_on(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = made_up_run(Path("half"), saved(some_data(), tmp_path / "images.npz"), alone=None)
+    (run.folder / "result.json").unlink()
+    line = refused(["report", "half"], capsys)
+    assert line.endswith(f"go on with: cotrain fit {tmp_path / 'images.npz'} --out half --resume\n")
+    run.model_path.unlink()
+    assert "--out half --resume" in refused(["predict", "half", "x.png"], capsys)

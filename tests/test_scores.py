@@ -1,5 +1,6 @@
 """What a run keeps of its last look at test and valid images, and what is computed from it."""
 
+import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import cotrain
 from cotrain import Config, Dataset, UserError
@@ -110,7 +112,9 @@ def test_there_are_warnings_without_test_images(tmp_path: Path) -> None:
     alike = {"data.valid_share": 0.3, "model.head_init": "copied"}
     run = made_up_run(tmp_path / "alike", dataset, alone=None, changes=alike)
     (warning,) = evaluate(run, dataset)["warnings"]
-    assert warning.startswith("the heads have become alike: they disagree on 0.00 % of the images while")
+    assert warning.startswith(
+        "the heads have become alike: they disagree on 0.00 % of the valid images and on 0.00 % of the"
+    )
     run = made_up_run(tmp_path / "idle", dataset, alone=None)
     assert run.split.valid == run.split.test == ()
     assert evaluate(run, dataset)["warnings"] == []
@@ -149,8 +153,27 @@ def test_a_method_without_unlabelled_images_is_not_compared_with_itself(
     assert fitted.result["test_error"] is not None
 
 
-def test_damaged_scores_are_named(tmp_path: Path) -> None:
-    (tmp_path / "scores.npz").write_bytes(b"PK nothing")
-    for path in (tmp_path / "scores.npz", tmp_path / "missing.npz"):
-        with pytest.raises(UserError, match="is not there or damaged"):
-            read_outputs(path)
+def test_without_images_to_compare_on_no_yardstick_is_trained(
+    toy: Dataset, tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny.changed({"data.test_share": 0.0, "run.baseline": True})
+    dataset = cotrain.from_arrays(toy.images[:60].numpy(), toy.labels[:60].numpy())
+    fitted = cotrain.fit(dataset, out=tmp_path / "run", config=config, console=Console())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the error of the result will be unknown so no network is trained with the labelled images alone" in said
+    assert not (tmp_path / "run" / "labelled_only").exists()
+    assert fitted.result["test_error"] is fitted.result["labelled_only_error"] is None
+
+
+def as_file(arrays: np.ndarray | dict[str, list[str]]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays) if isinstance(arrays, dict) else np.save(content, arrays)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"PK nothing", b"", None, as_file(np.arange(3)), as_file({"test_logits": ["a"]})])
+def test_damaged_scores_are_named(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "scores.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"scores\.npz is not there or damaged"):
+        read_outputs(tmp_path / "scores.npz")

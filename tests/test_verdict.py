@@ -49,12 +49,14 @@ def test_words() -> None:
     all_right, half = np.ones(100, bool), np.arange(100) < 50
     assert of(all_right, half).word == "helped"
     assert of(half, all_right).word == "hurt"
+    assert not of(half, half).few
     assert of(half, half) == Verdict(50.0, 50.0, 0.0, 0.0, 0.0, "no clear difference")
 
 
 @pytest.mark.parametrize(("differing", "word"), [(5, "no clear difference"), (6, "helped")])
 def test_a_handful_of_images_is_no_evidence(differing: int, word: str) -> None:
-    assert of(np.ones(300, bool), np.arange(300) >= differing).word == word
+    found = of(np.ones(300, bool), np.arange(300) >= differing)
+    assert (found.word, found.few) == (word, word != "helped")  # the interval alone would say so
     assert of(np.array([True]), np.array([False])).word == "no clear difference"
 
 

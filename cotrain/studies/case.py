@@ -13,7 +13,7 @@ import torch
 from cotrain.comparing import Comparison, Contender
 from cotrain.config import Config, plain
 from cotrain.data import Dataset
-from cotrain.evaluate import Outputs, Scores, read_outputs, score
+from cotrain.evaluate import Outputs, Scores, score
 from cotrain.figures import Figure
 from cotrain.planning import YARDSTICK, Length
 from cotrain.recipes import recipe_named
@@ -125,8 +125,8 @@ def found_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) -> 
         results = [comparison.result(contender, seed) for contender in case.contenders]
         finished = [result for result in results if result is not None]
         if len(finished) == case.trainings:
-            folders = [comparison.run_folder(contender, seed) for contender in case.contenders]
-            outputs[seed] = together([read_outputs(Run.open(folder).scores_path) for folder in folders])
+            runs = [Run.open(comparison.run_folder(contender, seed)) for contender in case.contenders]
+            outputs[seed] = together([run.outputs(len(comparison.dataset.classes)) for run in runs])
             parameters = finished[0]["parameters"]
     return Found(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble)
 
