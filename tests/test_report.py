@@ -742,7 +742,7 @@ def test_pictures_and_rows_have_the_probability_that_predict_has(tmp_path: Path)
     said = cotrain.load(run.folder).predict(data.images[np.asarray(run.split.unlabelled)])
     sureness = dict(zip(run.split.unlabelled, said.probabilities.max(axis=1), strict=True))
     write_report(run, data)
-    rows = [*csv.DictReader((run.folder / "label_next.csv").open())]
+    rows = [*csv.DictReader((run.folder / "label_next.csv").read_text().splitlines())]
     assert len(rows) > 5
     for row in rows:
         assert float(row["probability"]) == pytest.approx(sureness[int(row["row"])], abs=1e-6)
