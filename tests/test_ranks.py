@@ -31,7 +31,7 @@ REFUSED = {
     "backbone": ("digits --model.backbone wrn-11-1", "wrn-11-1"),
     "labels": ("digits --labels 1", "data.labels=1"),
     "data": ("nowhere", "nowhere"),
-    "run": ("digits --resume", "is not a run: there is no config.json in it"),
+    "run": ("digits --resume", "there is no run "),
 }
 
 
