@@ -313,7 +313,7 @@ def test_calibration_says_what_the_kept_scores_say(tmp_path: Path) -> None:
         *("FixMatch", "FixMatch, T = 2", "FixMatch, T fitted"),
         *("co-training", "co-training, T = 2", "co-training, T fitted"),
     ]
-    assert [row["paper"] for row in rows.values()] == ["15.61", "5.27", "", "below 15.61", "2.82", ""]
+    assert [row["paper ECE"] for row in rows.values()] == ["15.61", "5.27", "", "below 15.61", "2.82", ""]
     run = Run.open(tmp_path / "out" / "mhct" / "seed-0")
     assert run.split.valid and run.result is not None
     assert rows["co-training"]["ECE %"] == f"{run.result['ece']:.2f}"

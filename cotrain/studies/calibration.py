@@ -15,9 +15,11 @@ from cotrain.table import Table
 from cotrain.temperatures import AS_IT_IS, FITTED, PAPER, Calibrated, calibrated, fitted_on, temperatures
 
 TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
-PAPERS_ECE = {("fixmatch", AS_IT_IS): "15.61", ("mhct", AS_IT_IS): "below 15.61"} | {
-    ("fixmatch", PAPER): "5.27",
-    ("mhct", PAPER): "2.82",
+PAPERS = {
+    ("fixmatch", AS_IT_IS): {"ECE": "15.61", "accuracy": "74.93", "confidence": "78.75"},
+    ("fixmatch", PAPER): {"ECE": "5.27"},
+    ("mhct", AS_IT_IS): {"ECE": "below 15.61"},
+    ("mhct", PAPER): {"ECE": "2.82"},
 }
 SHARED = ("unsupervised_ramp", "weak_pass")  # settings of co-training that FixMatch has too
 
@@ -27,7 +29,7 @@ class Row:
     """A method with one kind of temperature."""
 
     title: str
-    papers_ece: str
+    papers: Mapping[str, str]  # what it tells
     by_seed: list[Calibrated]
 
 
@@ -50,14 +52,19 @@ class CalibrationStudy(Study):
         def over_seeds(number: Callable[[Calibration], float]) -> list[str]:
             return [spread([number(one.numbers) for one in row.by_seed]) for row in rows]
 
+        def told(what: str) -> list[str]:
+            return [row.papers.get(what, "") for row in rows]
+
         return Table(
             {
                 "method": [row.title for row in rows],
                 "ECE %": over_seeds(lambda one: one.ece),
-                "paper": [row.papers_ece for row in rows],
+                "paper ECE": told("ECE"),
                 "temperature": [spread([one.temperature for one in row.by_seed]) for row in rows],
                 "accuracy %": over_seeds(lambda one: one.accuracy),
+                "paper acc.": told("accuracy"),
                 "confidence %": over_seeds(lambda one: one.confidence),
+                "paper conf.": told("confidence"),
                 "adaptive ECE %": over_seeds(lambda one: one.adaptive_ece),
                 "NLL": over_seeds(lambda one: one.nll),
                 "Brier": over_seeds(lambda one: one.brier),
@@ -81,7 +88,7 @@ def rows_of(found: Found, by_seed: Sequence[Mapping[str, Outputs]]) -> list[Row]
     return [
         Row(
             title=f"{found.case.title}{TITLES[same[0].kind]}",
-            papers_ece=PAPERS_ECE.get((found.case.name, same[0].kind), ""),
+            papers=PAPERS.get((found.case.name, same[0].kind), {}),
             by_seed=[*same],
         )
         for same in zip(*with_each, strict=True)
