@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -155,7 +156,8 @@ def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
         for phrase in other_settings(case.contenders[0].config(config), theirs[case.name]):
             methods.setdefault(phrase, set()).add(case.method)
     everywhere = {case.method for case in cases}
-    parts = [] if dataset.source == study.data else [f"{dataset.name} instead of {study.data}"]
+    used = Path(dataset.source or dataset.name).name
+    parts = [] if dataset.source == study.data else [f"{used} instead of {study.data}"]
     for phrase, where in methods.items():
         parts.append(phrase if where == everywhere else f"{phrase} ({', '.join(sorted(where))})")
     return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
