@@ -47,6 +47,7 @@ def pace(
     """
     keep_freed_memory()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
+    source.batch(0, state.memory)  # whose kernel is compiled when it is used for the first time ever
     objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
     renews = type(config.method).refresh is not Method.refresh
     steps, rounds = [], []
