@@ -137,7 +137,7 @@ def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
     return float(np.exp(min(lowest, inside, key=cost)))
 
 
-def said_and_sureness(logits: Tensor, rule: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def said_and_sureness(logits: Tensor, rule: str, temperature: float) -> tuple[Tensor, Tensor]:
     """The ensemble's classes (n,), and their probabilities as `predict` gives them."""
     said = ensemble_probabilities(logits, rule).argmax(dim=-1)
     return said, with_temperature(logits, temperature, rule).gather(-1, said[:, None])[:, 0]

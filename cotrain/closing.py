@@ -27,7 +27,7 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
     rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
     parts = run.outputs(len(classes))
     if "test" in parts:
-        yield from _of_test_images(run, parts, classes)
+        yield from _of_test_images(run, parts, classes, temperature)
     if not pictures.can_be_drawn(dataset):
         return
     if views := pictures.some_views(dataset, run.split, run.config):
@@ -40,8 +40,9 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
         yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
 
 
-def _of_test_images(run: Run, parts: dict[str, Outputs], classes: tuple[str, ...]) -> Iterator[tuple[str, Shot]]:
-    temperature = fitted_temperature(run.result or {})
+def _of_test_images(
+    run: Run, parts: dict[str, Outputs], classes: tuple[str, ...], temperature: float | None
+) -> Iterator[tuple[str, Shot]]:
     found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, temperature, PRINTED)
     for one, drawn in zip(found.calibrated, found.diagrams, strict=True):
         yield f"reliability/{WORDS[one.kind]}", Shot(drawn.png, drawn.caption)

@@ -136,6 +136,12 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
             yield f"{section}.{name}", getattr(part, name), _choices(field.annotation), field.description or ""
 
 
+def data_settings(config: Config | None, changes: Mapping[str, Any]) -> DataSettings:
+    """How to open the data that are asked for, before it is known which recipe they want."""
+    of_data = {key: value for key, value in changes.items() if key.startswith("data.")}
+    return (config or Config()).changed(of_data).data
+
+
 def plain(value: Any) -> str:
     """A setting's value as people write it: none, true and false in small letters."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

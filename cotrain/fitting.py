@@ -16,7 +16,7 @@ import PIL
 import torch
 from rich.console import Console
 
-from cotrain.config import Config
+from cotrain.config import Config, data_settings
 from cotrain.data import Dataset, Split, draw_split, leaks, open_data
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
@@ -202,11 +202,9 @@ def opened(
     memory: float | None,
     console: Console,
 ) -> Dataset:
-    """The data that are asked for, before it is known which recipe they want."""
     if isinstance(data, Dataset):
         return data
-    of_data = {key: value for key, value in changes.items() if key.startswith("data.")}
-    return open_data(data, (config or Config()).changed(of_data).data, memory=memory, console=console)
+    return open_data(data, data_settings(config, changes), memory=memory, console=console)
 
 
 def _needed(out: str | Path | None) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from cotrain.config import Config
+from cotrain.config import Config, data_settings
 from cotrain.data import DataSettings
 from cotrain.recipes import recipe_named
 from cotrain.types import UserError
@@ -71,9 +71,7 @@ class Options:
 
     @property
     def data_settings(self) -> DataSettings:
-        """How to open the data, before it is known which recipe they want."""
-        of_data = {key: value for key, value in self.settings.items() if key.startswith("data.")}
-        return (self.config or Config()).changed(of_data).data
+        return data_settings(self.config, self.settings)
 
 
 def _absolute(table: str) -> str:

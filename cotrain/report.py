@@ -88,12 +88,10 @@ class Shown:
         return str(self.folder)
 
 
-def write_report(
-    run: Run, dataset: Dataset | None, *, without: str = "", out: Path | None = None, bins: int = BINS
-) -> Path:
-    """report.html in the run's folder, or elsewhere; and label_next.csv, where the data are at hand."""
-    path = out or run.folder / PAGE
-    write_page(path, [show(Subject(run, dataset, without), bins)])
+def write_report(run: Run, dataset: Dataset | None, *, without: str = "") -> Path:
+    """report.html in the run's folder; and label_next.csv, where the data are at hand."""
+    path = run.folder / PAGE
+    write_page(path, [show(Subject(run, dataset, without))])
     return path
 
 
