@@ -19,6 +19,7 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -16,9 +16,10 @@ from torch import Tensor
 from cotrain import open_data, recipe_named
 from cotrain.config import Config
 from cotrain.data import Source, draw_split
-from cotrain.evaluate import head_logits
+from cotrain.evaluation.outputs import head_logits
 from cotrain.ops import batch_statistics, evaluating
-from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step
+from cotrain.training.loop import objective_of, refresh, source_of, take_step
+from cotrain.training.state import State, begin, pool_of
 from cotrain.types import Pool
 
 CPU = torch.device("cpu")

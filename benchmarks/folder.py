@@ -20,9 +20,10 @@ import torch
 from PIL import Image
 
 from cotrain import recipe_named
-from cotrain.allocator import keep_freed_memory
 from cotrain.data import Dataset, DataSettings, cache, draw_split, open_data
-from cotrain.train import begin, objective_of, source_of, take_step
+from cotrain.training.allocator import keep_freed_memory
+from cotrain.training.loop import objective_of, source_of, take_step
+from cotrain.training.state import begin
 
 REPETITIONS = 5
 STEPS = 12

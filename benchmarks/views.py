@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotrain.allocator import keep_freed_memory
 from cotrain.augment import OPS, PRESETS, draw_op, pixels
 from cotrain.augment.policy import PAPER_RANGES
 from cotrain.bench.pillow import apply
 from cotrain.bench.worker import made_up_images
+from cotrain.training.allocator import keep_freed_memory
 
 BATCH = 448
 EVERY_ROW = np.arange(BATCH)

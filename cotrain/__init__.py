@@ -1,11 +1,11 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
-from cotrain.comparing import compare
+from cotrain.comparison.compare import compare
 from cotrain.config import Config
 from cotrain.data import Dataset, from_arrays, open_data
-from cotrain.fitting import Fitted, fit
+from cotrain.evaluation.predict import Model, Predictions, load
 from cotrain.model import MultiHead
-from cotrain.predict import Model, Predictions, load
+from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
 from cotrain.types import UserError
 

@@ -1,3 +1,3 @@
-from cotrain.cli import main
+from cotrain.cli.main import main
 
 main()

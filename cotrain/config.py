@@ -7,22 +7,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
 from cotrain.augment import PRESETS, Policy
-from cotrain.data.settings import DataSettings, IntOrNone
+from cotrain.data.settings import DataSettings
 from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
-from cotrain.types import Method, Settings, UserError
-
-
-class ModelSettings(Settings):
-    backbone: str = Field("wrn-28-2", description="wrn-DEPTH-WIDTH, resnet18 or resnet18-small (3x3 stem)")
-    last_width: IntOrNone = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
-    share: str = Field(
-        "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
-    )
-    head_init: Literal["independent", "copied"] = Field(
-        "independent", description="heads start independently, or as copies of the first (ablation 4)"
-    )
-    bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
+from cotrain.model.build import build_network
+from cotrain.model.multihead import MultiHead
+from cotrain.model.settings import ModelSettings
+from cotrain.types import IntOrNone, Method, Settings, UserError
 
 
 class OptimSettings(Settings):
@@ -82,6 +73,10 @@ class Config(Settings):
     def unlabelled(self) -> int:
         """Unlabelled images a step, U."""
         return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
+
+    def build_network(self, classes: int, channels: int) -> MultiHead:
+        """The network, initialised from the run's seed."""
+        return build_network(self.model, self.method, classes=classes, channels=channels, seed=self.run.seed)
 
     @field_validator("method", mode="before")
     @classmethod

@@ -7,10 +7,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor, nn
 
 NOTHING = torch.zeros(0)
@@ -24,6 +24,15 @@ class Settings(BaseModel):
     """Base of everything configurable: frozen, checked, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def none_if_written(value: Any) -> Any:
+    """On the command line, the word none stands for None."""
+    return None if value == "none" else value
+
+
+IntOrNone = Annotated[int | None, BeforeValidator(none_if_written)]
+StrOrNone = Annotated[str | None, BeforeValidator(none_if_written)]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
-from cotrain.checkpoint import write_tensors
 from cotrain.data import draw_split
-from cotrain.evaluate import Outputs, read_outputs, write_outputs
-from cotrain.run import Run
-from cotrain.temperatures import fitted_on
-from cotrain.train import build_network
+from cotrain.evaluation.calibration import fitted_on
+from cotrain.runs.checkpoint import write_tensors
+from cotrain.runs.run import Run
+from cotrain.runs.scores import Outputs, read_outputs, write_outputs
 
 SETTINGS = {"optim.steps": 100, "data.test_share": 0.0}
 
@@ -80,7 +79,7 @@ def _written(
     facts = {"config": config.model_dump(), "classes": list(dataset.classes), "size": [height, width]}
     facts |= {"channels": channels, "mean": [0.5] * channels, "std": [0.3] * channels}
     torch.manual_seed(0)
-    write_tensors(run.model_path, build_network(config, classes, channels).state_dict(), facts)
+    write_tensors(run.model_path, config.build_network(classes, channels).state_dict(), facts)
     parts = {}
     for part in ("test", "valid"):
         if rows := getattr(run.split, part):

@@ -8,10 +8,10 @@ import torch
 
 import cotrain
 from cotrain import Config, Dataset, UserError
-from cotrain.cli import main
+from cotrain.cli.main import main
 from cotrain.data import memory
 from cotrain.device import pick_device, pick_precision
-from cotrain.log import read_log
+from cotrain.runs.log import read_log
 
 CPU = torch.device("cpu")
 
@@ -82,7 +82,7 @@ def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch, capsy
     def greedy(*_: object, **__: object) -> None:
         torch.empty(2**60, dtype=torch.uint8)
 
-    monkeypatch.setattr("cotrain.cli.fit", greedy)
+    monkeypatch.setattr("cotrain.cli.fit.fit", greedy)
     with pytest.raises(SystemExit) as end:
         main(["fit", "digits"])
     assert end.value.code == 2

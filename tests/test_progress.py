@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cotrain import log
-from cotrain.log import Log, StepProgress, read_log
 from cotrain.progress import clock
+from cotrain.runs import log
+from cotrain.runs.log import Log, StepProgress, read_log
 
 
 def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:

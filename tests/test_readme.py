@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from cotrain import Dataset
-from cotrain.cli import main
+from cotrain.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

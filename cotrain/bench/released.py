@@ -17,8 +17,9 @@ from cotrain.augment import Draw
 from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.config import Config
 from cotrain.data import Dataset, Source, Split
-from cotrain.optim import learning_rate, set_learning_rate
-from cotrain.train import State, source_of
+from cotrain.training.loop import source_of
+from cotrain.training.optim import learning_rate, set_learning_rate
+from cotrain.training.state import State
 
 
 class PillowSource(Source):

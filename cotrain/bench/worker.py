@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from cotrain.allocator import keep_freed_memory
 from cotrain.augment import draw_strong, draw_weak, normalised
 from cotrain.bench.bare import Bare
 from cotrain.bench.pillow import normalised_by_pillow, recipes
@@ -30,8 +29,10 @@ from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, from_arrays
 from cotrain.data.imagefile import ImageFile
 from cotrain.device import pick_device
-from cotrain.log import Window
-from cotrain.train import autocast, begin, objective_of, source_of, take_step
+from cotrain.runs.log import Window
+from cotrain.training.allocator import keep_freed_memory
+from cotrain.training.loop import autocast, objective_of, source_of, take_step
+from cotrain.training.state import begin
 from cotrain.types import UserError
 
 ENDLESS = 10**9  # steps

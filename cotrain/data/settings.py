@@ -5,16 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cotrain.types import Settings
-
-
-def none_if_said(value: Any) -> Any:
-    return None if value == "none" else value
+from cotrain.types import IntOrNone, Settings, StrOrNone, none_if_written
 
 
 def _size(value: Any) -> Any:
     """48x64 and 48 (for 48x48), as people write it."""
-    value = none_if_said(value)
+    value = none_if_written(value)
     if value is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(value).strip().lower())
@@ -23,8 +19,6 @@ def _size(value: Any) -> Any:
     return f"{int(match[1])}x{int(match[2] or match[1])}"
 
 
-IntOrNone = Annotated[int | None, BeforeValidator(none_if_said)]
-StrOrNone = Annotated[str | None, BeforeValidator(none_if_said)]
 Size = Annotated[str | None, BeforeValidator(_size)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.studies.ablation import AblationStudy
@@ -15,7 +16,6 @@ from cotrain.studies.cost import EFFORTS, Cost
 from cotrain.studies.heads import HeadsStudy
 from cotrain.studies.structure import StructureStudy
 from cotrain.studies.training import Scale, Training
-from cotrain.table import Table
 from cotrain.types import UserError
 
 STUDIES: dict[str, Study] = {

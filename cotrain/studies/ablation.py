@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from cotrain.comparison.statistics import paired, spread
+from cotrain.comparison.table import Table
 from cotrain.config import Config
-from cotrain.figures import PRINTED, Figure
-from cotrain.seeds import paired, spread
+from cotrain.report.figures import PRINTED, Figure
 from cotrain.studies.case import Case, Found, Study, percent, reference_of
 from cotrain.studies.figures import errors_beside_papers
-from cotrain.table import Table
 
 
 class AblationStudy(Study):

@@ -4,15 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cotrain.calibrate import Calibration
+from cotrain.comparison.statistics import spread
+from cotrain.comparison.table import Table
 from cotrain.config import Config
-from cotrain.evaluate import Outputs
-from cotrain.figures import PRINTED, Figure
-from cotrain.seeds import spread
+from cotrain.evaluation.calibration import (
+    AS_IT_IS,
+    FITTED,
+    PAPER,
+    Calibrated,
+    Calibration,
+    calibrated,
+    fitted_on,
+    temperatures,
+)
+from cotrain.report.figures import PRINTED, Figure
+from cotrain.runs.scores import Outputs
 from cotrain.studies.case import Case, Found, Study
 from cotrain.studies.figures import reliability_diagrams
-from cotrain.table import Table
-from cotrain.temperatures import AS_IT_IS, FITTED, PAPER, Calibrated, calibrated, fitted_on, temperatures
 
 TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
 PAPERS = {

@@ -11,16 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from cotrain.comparing import Comparison, Contender
+from cotrain.comparison.budget import YARDSTICK, Length
+from cotrain.comparison.compare import Comparison, Contender
+from cotrain.comparison.statistics import paired, spread
+from cotrain.comparison.table import Table
 from cotrain.config import Config, plain
 from cotrain.data import Dataset
-from cotrain.evaluate import Outputs, Scores, score
-from cotrain.figures import Figure
-from cotrain.planning import YARDSTICK, Length
+from cotrain.evaluation.outputs import Scores, score
 from cotrain.recipes import recipe_named
-from cotrain.run import Run
-from cotrain.seeds import paired, spread
-from cotrain.table import Table
+from cotrain.report.figures import Figure
+from cotrain.runs.run import Run
+from cotrain.runs.scores import Outputs
 
 
 @dataclass(frozen=True)

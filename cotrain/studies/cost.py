@@ -11,18 +11,17 @@ from rich.console import Console
 
 from cotrain.bench.race import race
 from cotrain.bench.worker import Task
-from cotrain.checkpoint import make_folder, read_json, write_json
+from cotrain.comparison.table import Table
 from cotrain.config import Config, differences
 from cotrain.device import pick_device, pick_precision
-from cotrain.figures import PRINTED, Figure
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
+from cotrain.report.figures import PRINTED, Figure
+from cotrain.runs.checkpoint import make_folder, read_json, write_json
 from cotrain.studies.case import other_settings
 from cotrain.studies.figures import times_beside_papers
 from cotrain.studies.writing import STUDY, Written
-from cotrain.table import Table
-from cotrain.train import build_network
 from cotrain.types import UserError
 
 MEASURED = "measured.json"
@@ -200,7 +199,7 @@ def table(cost: Cost, seconds: Mapping[str, Mapping[str, list[float]]]) -> Table
     rows = [*rows_of(seconds)]
 
     def parameters(network: Network, structure: Structure) -> int:
-        net = build_network(cost.config(network, structure), network.classes, channels=3)
+        net = cost.config(network, structure).build_network(network.classes, channels=3)
         return sum(parameter.numel() for parameter in net.parameters())
 
     return Table(

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from cotrain.calibrate import Reliability
-from cotrain.figures import Figure, Palette, axes_at, draw_reliability, drawing, legend_above
+from cotrain.evaluation.calibration import Reliability
+from cotrain.report.figures import Figure, Palette, axes_at, draw_reliability, drawing, legend_above
 from cotrain.studies.case import Found
 
 SHIFT = 0.16  # between what is drawn side by side

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from cotrain.comparison.table import Table
 from cotrain.config import Config
-from cotrain.figures import PRINTED, Figure
+from cotrain.report.figures import PRINTED, Figure
 from cotrain.studies.case import Case, Found, Study, table_of_structures
 from cotrain.studies.figures import errors_and_parameters
-from cotrain.table import Table
 
 MOST = 7
 TOLD = {1: 4.43, 3: 3.84}  # percent, in the paper's table of ablations; the others it only draws

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from cotrain.comparison.table import Table
 from cotrain.config import Config
-from cotrain.figures import PRINTED, Figure
 from cotrain.model import backbone
+from cotrain.report.figures import PRINTED, Figure
 from cotrain.studies.case import Case, Found, Study, table_of_structures
 from cotrain.studies.figures import errors_and_parameters
-from cotrain.table import Table
 
 
 class StructureStudy(Study):

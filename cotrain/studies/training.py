@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cotrain.comparing import Comparison
+from cotrain.comparison.budget import Length
+from cotrain.comparison.compare import Comparison
 from cotrain.config import Config
 from cotrain.data import Dataset
-from cotrain.fitting import configured, opened
-from cotrain.planning import Length
+from cotrain.pipeline.fit import configured, opened
 from cotrain.recipes import recipe_named
 from cotrain.studies.case import Case, Study, found_of, what_differs
 from cotrain.studies.writing import Written

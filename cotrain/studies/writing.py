@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cotrain.checkpoint import write_whole
-from cotrain.figures import Figure
+from cotrain.comparison.table import Table
 from cotrain.progress import say
-from cotrain.run import as_typed
-from cotrain.table import Table
+from cotrain.report.figures import Figure
+from cotrain.runs.checkpoint import write_whole
+from cotrain.runs.run import as_typed
 
 STUDY = "study.md"
 

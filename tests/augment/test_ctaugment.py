@@ -17,7 +17,7 @@ from cotrain.augment import PRESETS, ctaugment, normalised, pixels
 from cotrain.augment.ctaugment import BINS, OPS, Recipe, draw_policy, draw_probe, initial_rates, render, update_rates
 from cotrain.data import DataSettings, Source, draw_split, open_data
 from cotrain.data.imagefile import ImageFile, append_facts
-from cotrain.train import check_trainable
+from cotrain.training.checks import check_trainable
 from cotrain.types import UserError, Views
 from tests.augment.pictures import picture
 

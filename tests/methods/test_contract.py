@@ -20,8 +20,9 @@ from cotrain.data.dataset import UNLABELLED
 from cotrain.methods import METHODS
 from cotrain.model import MultiHead
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
-from cotrain.run import Run
-from cotrain.train import State, begin, objective_of, pool_of, refresh, source_of, take_step, train
+from cotrain.runs.run import Run
+from cotrain.training.loop import objective_of, refresh, source_of, take_step, train
+from cotrain.training.state import State, begin, pool_of
 from cotrain.types import Batch, Learner, Losses, Method
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "methods"

@@ -1,0 +1,144 @@
+"""`cotrain data`: fetch, check, show and split images before training on them."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter, validators
+from rich.console import Console
+
+from cotrain.cli import check
+from cotrain.cli.options import Options
+from cotrain.cli.sheet import draw_sheet, write_sheet
+from cotrain.config import Config
+from cotrain.data import Dataset, Split, check_complete, draw_split, open_data
+from cotrain.data.fetch import fetch
+from cotrain.pipeline.fit import configured
+from cotrain.pipeline.messages import warnings_about
+from cotrain.progress import say
+from cotrain.runs.checkpoint import write_json
+from cotrain.training.checks import check_trainable
+from cotrain.types import UserError
+
+data_app = App(name="data", help="Fetch, check, show and split images.")
+console = Console()
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+
+
+@data_app.command(name="fetch")
+def fetch_command(name: str, *, into: Path | None = None) -> None:
+    """Download one of the paper's data sets from its official address and verify it.
+
+    Parameters
+    ----------
+    name
+        cifar10, cifar100 or svhn.
+    into
+        The folder for it; by default one where `cotrain fit NAME` finds it.
+    """
+    folder = fetch(name, console, into=into)
+    say(console, f"{name} is in {folder}")
+
+
+@data_app.command(name="check")
+def check_command(data: str, *, options: Options | None = None) -> None:
+    """What is in DATA, what is wrong with it, and what `fit` would do with the same options.
+
+    Exit code 2 if `fit` would refuse.
+
+    Parameters
+    ----------
+    data
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+    """
+    options = options or Options()
+    dataset, config = _opened(data, options, skip_unreadable=True)
+    split, refusal = _try_split(dataset, config)
+    console.print(check.overview(dataset))
+    console.print(check.classes(dataset, split))
+    console.print(check.problems(dataset, split))
+    try:
+        if not options.data_settings.skip_unreadable:
+            check_complete(dataset)
+        check_trainable(config, dataset)
+    except UserError as error:
+        refusal = refusal or error
+    if split is None or refusal is not None:
+        raise UserError(f"fit would refuse: {refusal}")
+    console.print(check.plan(dataset, split, config))
+
+
+def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:
+    """The data, and what `fit` would be configured with."""
+    settings = options.data_settings.model_copy(update=changes)
+    dataset = open_data(data, settings, memory=options.memory, console=console)
+    return dataset, configured(dataset, options.config, options.preset, options.settings)
+
+
+def _try_split(dataset: Dataset, config: Config) -> tuple[Split | None, UserError | None]:
+    try:
+        return draw_split(dataset, config.data, config.run.seed), None
+    except UserError as error:
+        return None, error
+
+
+@data_app.command(name="show")
+def show_command(
+    data: str,
+    *,
+    out: Path,
+    each: AtLeastOne = 2,
+    classes: AtLeastOne = 20,
+    options: Options | None = None,
+) -> None:
+    """Draw originals of every class with their weak and strong views: what the network sees.
+
+    Parameters
+    ----------
+    data
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+    out
+        A new PNG file.
+    each
+        Images of each class.
+    classes
+        Draw at most so many classes.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists already; choose another --out")
+    dataset, config = _opened(data, options or Options())
+    views = config.method.views
+    sheet = draw_sheet(
+        dataset, config.augment, strong=max(views.strong, 1), each=each, classes=classes, seed=config.run.seed
+    )
+    write_sheet(sheet, out)
+    say(console, f"{sheet.width}x{sheet.height} pixels -> {out}")
+
+
+@data_app.command(name="split")
+def split_command(data: str, *, out: Path, options: Options | None = None) -> None:
+    """Draw a split and keep it in a file, to train on it with `cotrain fit DATA --split FILE`.
+
+    Parameters
+    ----------
+    data
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+    out
+        A new JSON file.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists already, and a split is never overwritten; choose another --out")
+    dataset, config = _opened(data, options or Options())
+    split = draw_split(dataset, config.data, config.run.seed)
+    for line in warnings_about(dataset, split):
+        say(console, line)
+    write_json(out, {**split.model_dump(), "hash": split.hash})
+    counts = ", ".join(
+        f"{len(rows):,} {part}"
+        for part, rows in [
+            ("labelled", split.labelled),
+            ("unlabelled", split.unlabelled),
+            ("valid", split.valid),
+            ("test", split.test),
+        ]
+    )
+    say(console, f"{split.name}, hash {split.hash}: {counts} -> {out}")

@@ -1,0 +1,93 @@
+"""`cotrain describe`: the recipes, and the network, the images per step and the settings of one."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter, validators
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cotrain.cli.options import Changes, parse_changes
+from cotrain.config import Config, plain, settings_of
+from cotrain.recipes import RECIPES, as_released, recipe_named
+
+Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
+console = Console()
+
+
+def describe_command(
+    recipe: str | None = None,
+    *,
+    preset: Literal["paper", "code"] = "paper",
+    classes: Positive = None,
+    channels: Positive = None,
+    changes: Changes = (),
+) -> None:
+    """The network, the images of a step, and every setting of a recipe. Without a recipe: what recipes there are.
+
+    Parameters
+    ----------
+    recipe
+        A recipe's name.
+    preset
+        The paper's equations, or the released code's readings of them.
+    classes
+        Classes to count parameters for; by default those of the recipe's data set.
+    channels
+        Image channels; by default those of the recipe's data set.
+    changes
+        KEY=VALUE, as for fit.
+    """
+    if recipe is None:
+        table = Table("recipe", "command, cost and expected result", title="Recipes", title_justify="left")
+        for name, known in RECIPES.items():
+            table.add_row(name, known.summary)
+        console.print(table)
+        return
+    base = recipe_named(recipe)
+    config = (as_released(base) if preset == "code" else base).changed(parse_changes(changes))
+    console.print(network_table(config, classes or RECIPES[recipe].classes, channels or RECIPES[recipe].channels))
+    console.print(step_table(config))
+    console.print(settings_table(config, f"Settings of {recipe}"))
+
+
+def network_table(config: Config, classes: int, channels: int) -> Table:
+    net = config.build_network(classes, channels)
+    trunk, heads = _parameters(net.trunk), [_parameters(head) for head in net.heads]
+    table = Table(f"{config.model.backbone}, {classes} classes, {channels} channels", "parameters")
+    table.columns[1].justify = "right"
+    table.add_row("shared trunk", f"{trunk:,}")
+    for number, head in enumerate(heads, start=1):
+        table.add_row(f"head {number}", f"{head:,}")
+    table.add_row("total", f"{trunk + sum(heads):,}", style="bold")
+    return table
+
+
+def _parameters(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def step_table(config: Config) -> Table:
+    views, optim = config.method.views, config.optim
+    rows = {
+        "labelled, weak view": optim.labelled,
+        "labelled, strong views": views.labelled_strong * optim.labelled,
+        "labelled, CTAugment's probe": optim.labelled if views.ctaugment != "none" else 0,
+        "unlabelled, weak views": views.weak * config.unlabelled,
+        "unlabelled, strong views": views.strong * config.unlabelled,
+    }
+    table = Table("images a step", "number")
+    table.columns[1].justify = "right"
+    for name, number in rows.items():
+        if number:
+            table.add_row(name, f"{number:,}")
+    table.add_row("total", f"{sum(rows.values()):,}", style="bold")
+    return table
+
+
+def settings_table(config: Config, title: str) -> Table:
+    table = Table("setting", "value", "meaning", title=title, title_justify="left")
+    table.columns[0].no_wrap = True
+    for key, value, choices, meaning in settings_of(config):
+        table.add_row(f"--{key}", plain(value), Text(f"{meaning} [{choices}]"))
+    return table

@@ -1,0 +1,44 @@
+"""`cotrain evaluate`."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from cotrain.cli.result_table import result_table
+from cotrain.data import is_openable, open_data
+from cotrain.evaluation.evaluate import evaluate
+from cotrain.runs.run import Run
+from cotrain.types import UserError
+
+console = Console()
+
+
+def evaluate_command(
+    run: Path, *, data: str | None = None, labels: Path | None = None, memory: float | None = None
+) -> None:
+    """Errors of a finished run on its test images, computed anew.
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    data
+        Where the data lie now, if they moved; other content than the run was made from is refused.
+    labels
+        Where the table of labels lies now, if it moved.
+    memory
+        As for fit.
+    """
+    opened = Run.open(run)
+    settings = opened.config.data
+    if labels is not None:
+        settings = settings.model_copy(update={"labels_file": str(labels)})
+    source = data or opened.split.source
+    if source is None:
+        raise UserError(
+            f"{run} was made from arrays; say where they are with --data, or use cotrain.evaluation.evaluate.evaluate"
+        )
+    if data is None and not is_openable(source):
+        raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
+    dataset = open_data(source, settings, memory=memory, console=console)
+    console.print(result_table(opened, evaluate(opened, dataset)))

@@ -1,0 +1,79 @@
+"""`cotrain fit`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+
+from cotrain.cli.options import Flag, Options
+from cotrain.cli.result_table import result_table
+from cotrain.data.split import read_split
+from cotrain.device import Precision
+from cotrain.pipeline.fit import fit
+from cotrain.runs.run import Run
+from cotrain.training.distributed import own_rank
+
+console = Console()
+
+
+def fit_command(
+    data: str,
+    *,
+    out: Path | None = None,
+    resume: Annotated[bool, Flag] = False,
+    no_baseline: Annotated[bool, Flag] = False,
+    method: str | None = None,
+    steps: int | None = None,
+    precision: Precision | None = None,
+    compile: Annotated[bool, Flag] = False,
+    track: Literal["none", "tensorboard"] | None = None,
+    split: Path | None = None,
+    options: Options | None = None,
+) -> None:
+    """Train on DATA and keep everything in a run folder.
+
+    Parameters
+    ----------
+    data
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+    out
+        The run folder; by default a new one in runs/.
+    resume
+        Go on with the run in --out from its newest checkpoint.
+    no_baseline
+        Leave out the labelled-only network that the result is compared with.
+    method
+        The learning method.
+    steps
+        optim.steps: how long to train.
+    precision
+        run.precision: type of the convolutions.
+    compile
+        run.compile: compile the network first.
+    track
+        run.track: where log and figures go too; tensorboard needs the extra of that name.
+    split
+        A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
+    """
+    options = options or Options()
+    short = {
+        "method": method,
+        "optim.steps": steps,
+        "run.baseline": False if no_baseline else None,
+        "run.precision": precision,
+        "run.compile": compile or None,
+        "run.track": track,
+    }
+    fitted = fit(
+        data,
+        out=out,
+        config=options.config,
+        settings={**options.settings, **{key: value for key, value in short.items() if value is not None}},
+        preset=options.preset,
+        split=read_split(split) if split is not None else None,
+        resume=resume,
+        memory=options.memory,
+        console=console,
+    )
+    if own_rank() == 0:
+        console.print(result_table(Run.open(fitted.folder), fitted.result))

@@ -1,0 +1,96 @@
+"""The command line: one file in this folder per command, and what is common to all of them here."""
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+from cotrain.cli.bench import bench_command
+from cotrain.cli.compare import compare_command
+from cotrain.cli.data import data_app
+from cotrain.cli.describe import describe_command, settings_table
+from cotrain.cli.evaluate import evaluate_command
+from cotrain.cli.fit import fit_command
+from cotrain.cli.predict import predict_command
+from cotrain.cli.report import report_command
+from cotrain.cli.study import study_command
+from cotrain.pipeline.fit import versions
+from cotrain.recipes import recipe_named
+from cotrain.runs.interrupt import Interrupted
+from cotrain.training.distributed import LostRank, SaidByFirst, own_rank
+from cotrain.types import UserError
+
+app = App(
+    name="cotrain",
+    help="Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training.",
+    version=versions()["cotrain"],
+    suppress_keyboard_interrupt=False,
+)
+console = Console()
+EVERY = 2**31  # processes
+app.command(fit_command, name="fit")
+app.command(evaluate_command, name="evaluate")
+app.command(predict_command, name="predict")
+app.command(describe_command, name="describe")
+app.command(data_app)
+app.command(bench_command, name="bench")
+app.command(compare_command, name="compare")
+app.command(report_command, name="report")
+app.command(study_command, name="study")
+
+
+def _as_set(tokens: Sequence[str]) -> list[str]:
+    """`--optim.weight_decay 0.1`, with = or with - for _, is short for `--set optim.weight_decay=0.1`."""
+    words, result = iter(tokens), []
+    for word in words:
+        if match := re.fullmatch(r"--([a-z_]+\.[a-z_-]+)(=.*)?", word):
+            value = match[2] or f"={next(words, '')}"
+            result += ["--set", match[1].replace("-", "_") + value]
+        else:
+            result.append(word)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command. An error of the user's is one line and exit code 2, an interruption is exit code 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")  # file names are bytes, and are shown as they are
+    tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        if tokens[:1] == ["fit"] and {"--help", "-h"} & set(tokens):
+            console.print(
+                settings_table(
+                    recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
+                )
+            )
+    except (SaidByFirst, CycloptsError) as error:
+        _end(str(error), 2)
+    except (UserError, OSError) as error:
+        _end(str(error), 2, speaking=EVERY)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        _end(
+            f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network",
+            2,
+            speaking=EVERY,
+        )
+    except LostRank as lost:
+        _end(str(lost), 1, speaking=2)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        _end(str(stop) or "interrupted", 130)
+
+
+def _end(line: str, code: int, speaking: int = 1) -> NoReturn:
+    """Of several processes that end alike the first `speaking` say so: two, where one may be gone already."""
+    if own_rank() < speaking:
+        who = f"rank {own_rank()}: " if speaking == EVERY and own_rank() else ""
+        print(f"cotrain: {who}{' '.join(line.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,85 @@
+"""`cotrain report`: the page of a run, or of several side by side."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+
+from rich.console import Console
+
+from cotrain.data import Dataset, DataSettings, is_openable, open_data
+from cotrain.evaluation.calibration import BINS
+from cotrain.progress import say
+from cotrain.runs.run import Run
+from cotrain.types import UserError
+
+console = Console()
+
+
+def report_command(
+    *runs: Path,
+    data: str | None = None,
+    labels: Path | None = None,
+    out: Path | None = None,
+    bins: int = BINS,
+    memory: float | None = None,
+) -> None:
+    """Write a page about finished runs: one HTML file that needs nothing else.
+
+    Of one run it is report.html in its folder; of several it is one page with the runs side by side. label_next.csv in
+    the folder of a run has its images to label next.
+
+    Parameters
+    ----------
+    runs
+        Run folders.
+    data
+        Where the data lie now, if they moved. Without data the page has no images.
+    labels
+        Where the table of labels lies now, if it moved.
+    out
+        The page; by default report.html in the folder of the run, or here for several runs.
+    bins
+        Of confidence, equally wide: for the expected calibration error and its diagrams.
+    memory
+        As for fit.
+    """
+    from cotrain.report.page import PAGE, Subject, check_bins, check_free, show, write_page  # slow: matplotlib
+
+    if not runs:
+        raise UserError("report needs a run folder, or several")
+    check_bins(bins)
+    opened = [Run.open(folder) for folder in runs]
+    path = out or (opened[0].folder / PAGE if len(opened) == 1 else Path(PAGE))
+    check_free(path, opened)
+    open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share their data
+    shown = [show(Subject(run, *data_of(run, open_once, data=data, labels=labels)), bins) for run in opened]
+    write_page(path, shown)
+    for one in shown:
+        if one.without:
+            say(console, f"{one.folder}: no images; {one.without}")
+    say(console, f"{len(opened)} {'run' if len(opened) == 1 else 'runs'} -> {path}")
+
+
+def data_of(
+    run: Run,
+    open_once: Callable[[str, DataSettings], Dataset] = open_data,
+    *,
+    data: str | None = None,
+    labels: Path | None = None,
+) -> tuple[Dataset | None, str]:
+    """The data of a run; where nothing is named, not finding them is no error but a reason to say."""
+    settings, source = run.config.data, data or run.split.source
+    if labels is not None:
+        settings = settings.model_copy(update={"labels_file": str(labels)})
+    if source is None:
+        return None, "The run was made from arrays, which are not kept; --data says where they are."
+    if data is None and not is_openable(source):
+        return None, f"The data are not at {source} any more; --data says where they are."
+    try:
+        dataset = open_once(source, settings.for_reading)
+        run.check_data(dataset)
+    except UserError as error:
+        if data is not None or labels is not None:
+            raise
+        return None, f"The data cannot be used: {error}."
+    return dataset, ""

@@ -1,0 +1,58 @@
+"""A small table of words, in the formats that people read, compute with, or print."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotrain.runs.checkpoint import write_whole
+
+LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: Mapping[str, Sequence[str]]  # heading -> one cell for each row
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        return list(zip(*self.columns.values(), strict=True))
+
+    @property
+    def text(self) -> str:
+        """Columns padded to their widest cell."""
+        widths = [max(map(len, (heading, *cells))) for heading, cells in self.columns.items()]
+        lines = [[*self.columns], ["-" * width for width in widths], *self.rows]
+        return "".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+            for line in lines
+        )
+
+    @property
+    def csv(self) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([[*self.columns], *self.rows])
+        return text.getvalue()
+
+    @property
+    def markdown(self) -> str:
+        lines = [[*self.columns], ["---"] * len(self.columns), *self.rows]
+        return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+    @property
+    def latex(self) -> str:
+        lines = [" & ".join(map(_for_latex, line)) + r" \\" for line in ([*self.columns], *self.rows)]
+        kinds = "l" + "r" * (len(self.columns) - 1)
+        body = "\n".join([lines[0], r"\hline", *lines[1:]])
+        return f"\\begin{{tabular}}{{{kinds}}}\n\\hline\n{body}\n\\hline\n\\end{{tabular}}\n"
+
+    def write(self, folder: Path, name: str) -> None:
+        """NAME.txt, .csv, .md and .tex."""
+        formats = {"txt": self.text, "csv": self.csv, "md": self.markdown, "tex": self.latex}
+        for ending, content in formats.items():
+            write_whole(folder / f"{name}.{ending}", content.encode())
+
+
+def _for_latex(cell: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in cell)

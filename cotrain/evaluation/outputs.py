@@ -1,0 +1,72 @@
+"""Scores of a trained network: every head's error, and the ensemble's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+from torch import Tensor, nn
+
+from cotrain.augment import Policy, draw_plain, normalised
+from cotrain.data.dataset import Images
+from cotrain.data.source import near
+from cotrain.evaluation.calibration import expected_calibration_error
+from cotrain.ops import ensemble_probabilities, error_percent
+
+PIXELS_AT_ONCE = 500 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Percent errors of the ensemble and of each head."""
+
+    error: float
+    interval: tuple[float, float]  # 95 % for the error, given how many images there are
+    head_errors: list[float]
+    ece: float  # expected calibration error of the ensemble, in percent
+
+
+def images_at_once(height: int, width: int) -> int:
+    """As many as keep the network's memory the same for images of any size."""
+    return max(1, PIXELS_AT_ONCE // (height * width))
+
+
+@torch.inference_mode()
+def head_logits(
+    net: nn.Module,
+    images: Images,
+    rows: NDArray[np.int64],
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    extra: bool = False,
+) -> Tensor:
+    """(H, n, C) logits of the images as they are. The network must be in eval mode."""
+    assert not net.training
+    device = next(net.parameters()).device
+    logits = []
+    for part in np.array_split(rows, -(-len(rows) // images_at_once(*images.shape[1:3]))):
+        held, (places,) = near(images, [part], device)
+        views = normalised(held, places, draw_plain(len(part)), Policy(), mean, std)
+        logits.append(net(views.to(device), extra=extra).float().cpu())
+    return torch.cat(logits, dim=1)
+
+
+def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
+    predicted = logits.argmax(dim=-1)
+    probabilities = ensemble_probabilities(logits, ensemble)
+    together = probabilities.argmax(dim=-1)
+    return Scores(
+        error=error_percent(together, labels),
+        interval=error_interval(int((together != labels).sum()), len(labels)),
+        head_errors=[error_percent(head, labels) for head in predicted],
+        ece=expected_calibration_error(probabilities, labels),
+    )
+
+
+def error_interval(wrong: int, images: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of the error, in percent."""
+    interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")
+    return 100 * float(interval.low), 100 * float(interval.high)

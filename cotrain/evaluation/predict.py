@@ -1,0 +1,217 @@
+"""A trained model on new images."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.config import Config
+from cotrain.data import Images
+from cotrain.data.decode import MODES, Unreadable, read_image
+from cotrain.data.files import in_parts
+from cotrain.device import pick_device
+from cotrain.evaluation.calibration import ENOUGH_WRONG, said_and_sureness, with_temperature
+from cotrain.evaluation.outputs import head_logits, images_at_once
+from cotrain.evaluation.selective import Threshold, images_needed, threshold_for
+from cotrain.model import MultiHead
+from cotrain.ops import ensemble_probabilities
+from cotrain.runs.checkpoint import read_tensors, write_whole
+from cotrain.runs.run import Run
+from cotrain.types import UserError
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One row an image."""
+
+    labels: NDArray[np.int64]  # (n,) the ensemble's class
+    classes: tuple[str, ...]  # their names, to look labels up in
+    probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had valid images
+    heads_agree: NDArray[np.int64]  # (n,) how many heads say that class
+
+    @property
+    def names(self) -> list[str]:
+        return [self.classes[label] for label in self.labels]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The averaged network of a run, and what it needs to know about images."""
+
+    net: MultiHead
+    config: Config
+    classes: tuple[str, ...]
+    size: tuple[int, int]  # height, width
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    temperature: float = 1.0  # fitted on valid images, if the run had any
+
+    def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) of these rows of uint8 images (N, h, w, c)."""
+        wanted = (*self.size, self.channels)
+        if tuple(images.shape[1:]) != wanted:
+            raise UserError(
+                f"the model takes uint8 images of (n, {', '.join(map(str, wanted))}), not of {tuple(images.shape)}"
+            )
+        if len(rows) == 0:
+            raise UserError("there is no image to predict")
+        return head_logits(self.net, images, rows, self.mean, self.std)
+
+    def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
+        """Of uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
+        pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
+        if pixels.ndim == 3:
+            pixels = pixels[..., None]
+        if pixels.dtype != torch.uint8:
+            raise UserError(f"the model takes uint8 images of (n, h, w, c), not {pixels.dtype}")
+        logits = self.logits(pixels, np.arange(len(pixels)))
+        rule = self.config.run.ensemble
+        labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
+        probabilities = with_temperature(logits, self.temperature, rule)
+        agree = (logits.argmax(dim=-1) == labels).sum(dim=0)
+        return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy())
+
+    def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, str | int | float]]:
+        """A row for every file, in order; one that cannot be read has an `error` and the rest go on."""
+        if self.channels not in MODES:
+            raise UserError(f"the model takes images of {self.channels} channels; image files have 1 or 3")
+        for part in in_parts(paths, images_at_once(*self.size)):
+            images, errors = [], {}
+            for path in part:
+                try:
+                    images.append(read_image(path, *self.size, self.channels))
+                except Unreadable as error:
+                    errors[path] = str(error)
+            predictions = self.predict(np.stack(images)) if images else None
+            readable = iter(range(len(images)))
+            for path in part:
+                row: dict[str, str | int | float] = {"path": str(path)}
+                if path in errors:
+                    yield row | {
+                        "class": "",
+                        "probability": "",
+                        "heads_agree": "",
+                        "error": f"unreadable: {errors[path]}",
+                    }
+                    continue
+                assert predictions is not None
+                index = next(readable)
+                yield row | {
+                    "class": predictions.names[index],
+                    "probability": float(predictions.probabilities[index, predictions.labels[index]]),
+                    "heads_agree": int(predictions.heads_agree[index]),
+                    "error": "",
+                }
+
+
+def load(run: str | Path, *, device: str = "cpu") -> Model:
+    """The model of a finished run, from its folder."""
+    folder = Path(run)
+    opened = Run.open(folder)
+    path = opened.model_path
+    if not path.exists():
+        raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
+    tensors, facts = read_tensors(path)
+    config = Config.parse(facts["config"])
+    net = config.build_network(len(facts["classes"]), facts["channels"])
+    net.load_state_dict(tensors)
+    net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
+    height, width = facts["size"]
+    return Model(
+        net,
+        config,
+        tuple(facts["classes"]),
+        (height, width),
+        facts["channels"],
+        tuple(facts["mean"]),
+        tuple(facts["std"]),
+        fitted_temperature(opened.result or {}) or 1.0,
+    )
+
+
+def fitted_temperature(result: Mapping[str, Any]) -> float | None:
+    """Runs of before have it among the calibrations of test images, if they have any."""
+    if "temperature" in result:
+        return result["temperature"]
+    fitted = (result.get("calibration") or {}).get("ensemble", {}).get("fitted")
+    return fitted["temperature"] if fitted else None
+
+
+def how_calibrated(run: Path) -> str:
+    """One line that says what a probability of the run's model is worth."""
+    opened = Run.open(run)
+    result, images = opened.result or {}, len(opened.split.valid)
+    temperature = fitted_temperature(result)
+    if temperature is None and images:
+        return f"probabilities are raw, not calibrated: there is no temperature in {run / 'result.json'}"
+    if temperature is None:
+        return (
+            "probabilities are raw, not calibrated: the run has no valid images to fit a temperature on; "
+            "data.valid_share=0.2 would hold some out"
+        )
+    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images:,} valid images"
+    wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
+    if wrong is None:
+        return fitted
+    held = f" (fewer than {ENOUGH_WRONG}, so it is not let below 1)" if wrong < ENOUGH_WRONG else ""
+    return f"{fitted}, {wrong} of them wrong{held}"
+
+
+def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list[dict[str, str | int | float]]:
+    """The same with a column `defer`, "yes" where a person should look: those first, the least sure of them first."""
+
+    def sureness(row: dict[str, str | int | float]) -> float:
+        return -1.0 if row["error"] else float(row["probability"])
+
+    marked = [row | {"defer": "yes" if sureness(row) < below else "no"} for row in rows]
+    return sorted(marked, key=sureness)
+
+
+def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
+    """The lowest tried probability from which on the error is at most `target`, as the run's valid images tell."""
+    valid = Run.open(run).outputs(len(model.classes)).get("valid")
+    if valid is None:
+        raise UserError(
+            f"--target-error needs held-out labels, and {run} has no valid images: train with data.valid_share=0.2, "
+            "or say --defer-below"
+        )
+    rule = model.config.run.ensemble
+    labels, probabilities = said_and_sureness(valid.logits, rule, model.temperature)
+    found = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
+    if found is None:
+        needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"
+        raise UserError(
+            f"{len(labels)} valid images cannot promise an error of {100 * target:g} % for any of them: it takes "
+            f"{needed} answered without a mistake; allow more, hold out more (data.valid_share), or say --defer-below"
+        )
+    return found
+
+
+COLUMNS = ("path", "class", "probability", "heads_agree", "error")
+
+
+def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
+    """Probabilities with six digits."""
+    text = io.StringIO()
+    columns = [*COLUMNS, *(["defer"] if rows and "defer" in rows[0] else [])]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        probability = row["probability"]
+        writer.writerow(row | {"probability": round(probability, 6) if isinstance(probability, float) else probability})
+    return text.getvalue()
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, str | int | float]]) -> None:
+    write_whole(path, as_csv(rows).encode(errors="surrogateescape"))

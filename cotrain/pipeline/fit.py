@@ -1,0 +1,245 @@
+"""From data to a finished run: split, labelled-only yardstick, training, and one look at the test images."""
+
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import PIL
+import torch
+from rich.console import Console
+
+from cotrain.config import Config, data_settings
+from cotrain.data import Dataset, Split, draw_split, leaks, open_data
+from cotrain.data.settings import OF_SPLITS
+from cotrain.device import pick_device, pick_precision
+from cotrain.evaluation.evaluate import evaluate, verdict_of
+from cotrain.evaluation.predict import Model, load
+from cotrain.pipeline.baseline import has_yardstick, labelled_only
+from cotrain.pipeline.messages import estimate, heading, title_of
+from cotrain.progress import say
+from cotrain.recipes import as_released, recipe_named
+from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.run import Run, reserve_folder
+from cotrain.training.checks import check_batches, check_trainable
+from cotrain.training.distributed import Ranks, joined
+from cotrain.training.loop import train
+from cotrain.training.state import State
+from cotrain.types import UserError
+
+WORTH_ESTIMATING = 200  # steps
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run: its folder, what result.json says, and the model."""
+
+    folder: Path
+    result: Mapping[str, Any]
+
+    @property
+    def model(self) -> Model:
+        return load(self.folder)
+
+
+def fit(
+    data: str | Path | Dataset,
+    *,
+    out: str | Path | None = None,
+    config: Config | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "paper",
+    split: Split | None = None,
+    resume: bool = False,
+    memory: float | None = None,
+    console: Console | None = None,
+) -> Fitted:
+    """Train on `data` and keep everything in the folder `out`.
+
+    `config` is a recipe's (by default `digits` for the digits and `small32` for other images); `settings` are dotted
+    keys to change in it, such as {"data.labels": 40, "run.seed": 1}. `split` is one drawn before, instead of one drawn
+    from the settings and the seed. `preset` "code" has the released code's readings. With `resume` an unfinished run in
+    `out` goes on where it was saved. A folder of images that takes more than `memory` GB is read from disk as it is
+    used.
+    """
+    console, changes = console or Console(quiet=True), settings or {}
+    if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
+        raise UserError(f"a split was given, and {both[0]} too; the split says it all")
+    with joined() as ranks:
+        if not ranks.first:
+            console = Console(quiet=True)
+        earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
+        known = earlier.config if earlier else config
+        dataset = ranks.each(lambda: opened(data, known, changes, memory, console))
+        ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
+        own = earlier.config if earlier and preset == "paper" else None
+        asked = configured(dataset, config or own, preset, changes)
+        ranks.each(lambda: check_trainable(asked, dataset, ranks))
+        run = ranks.from_first(
+            lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
+        )
+        return Fitted(run.folder, trained(run, dataset, ranks, console))
+
+
+def _write_page(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.page import write_report  # matplotlib takes a while
+
+    write_report(run, dataset)
+
+
+def _track_figures(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.tensorboard import track_figures  # matplotlib takes a while
+
+    track_figures(run, dataset)
+
+
+def trained(
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: tuple[str, float] | None = None
+) -> Mapping[str, Any]:
+    """The result of a run, found or made by training, and its page.
+
+    A run that is part of a larger piece of work has a title there, and the seconds that the rest will take; it says no
+    more than how far it is.
+    """
+    result = _result(run, dataset, ranks, console, part_of)
+    if run.config.run.report:
+        ranks.from_first(lambda: _write_page(run, dataset))
+    if run.config.run.track == "tensorboard":
+        ranks.from_first(lambda: _track_figures(run, dataset))
+    return result
+
+
+def _result(
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: tuple[str, float] | None
+) -> Mapping[str, Any]:
+    if (known := ranks.from_first(lambda: run.result)) is not None:
+        return known
+    with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
+        device = pick_device(run.config.run.device, ranks.local)
+        if part_of is None:
+            for line in heading(run, dataset, device, ranks):
+                say(console, line)
+            begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
+            if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
+                say(console, estimate(run, dataset, device, ranks))
+        alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run) else {}
+        title, then = part_of or (title_of(run.config.method), 0.0)
+        state = train(run, dataset, device, console, title, ranks, then)
+
+        def judge() -> dict[str, Any]:
+            facts = _facts(run, dataset, state, device, ranks)
+            result = evaluate(run, dataset, keep=True)
+            result |= {f"labelled_only_{name}": alone.get(name) for name in ("error", "seconds")}
+            result |= {"verdict": verdict_of(run) if alone else None, **facts}
+            run.finish(result)
+            return result
+
+        return ranks.from_first(judge)
+
+
+@contextmanager
+def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
+    """Rank 0 holds the lock for all."""
+    with ExitStack() as held:
+        ranks.from_first(lambda: held.enter_context(run.locked()))
+        yield
+
+
+def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks: Ranks) -> dict[str, Any]:
+    """What a result is worth little without."""
+    return {
+        "steps": state.step,
+        "seconds": round(state.seconds, 1),
+        "seed": run.config.run.seed,
+        "labels": len(run.split.labelled),
+        "unlabelled": len(run.split.unlabelled),
+        "classes": len(dataset.classes),
+        "method": run.config.method.name,
+        "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
+        "split": run.split.hash,
+        "split_name": run.split.name,
+        "data": dataset.source or dataset.name,
+        "leaks": len(leaks(dataset, run.split)),
+        "device": str(device),
+        "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
+        "ranks": ranks.size,
+        "versions": versions(),
+        "command": run.command,
+    }
+
+
+@contextmanager
+def _resumable(run: Run, way_on: str | None) -> Iterator[None]:
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as stop:
+        what = str(stop) or "interrupted; the newest checkpoint is kept"
+        raise Interrupted(f"{what}; go on with: {way_on or run.way_on}") from stop
+
+
+def default_config(dataset: Dataset) -> Config:
+    """The digits have a recipe of their own; where a mirrored image is another thing, nothing is mirrored."""
+    if dataset.source == "digits":
+        return recipe_named("digits")
+    return recipe_named("small32").changed({"augment.flip": dataset.mirror})
+
+
+def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
+    """What is asked for: a recipe's config, or the one for such data, in the paper's or the released code's reading."""
+    base = config or default_config(dataset)
+    return (as_released(base) if preset == "code" else base).changed(changes)
+
+
+def opened(
+    data: str | Path | Dataset,
+    config: Config | None,
+    changes: Mapping[str, Any],
+    memory: float | None,
+    console: Console,
+) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    return open_data(data, data_settings(config, changes), memory=memory, console=console)
+
+
+def _needed(out: str | Path | None) -> Path:
+    if out is None:
+        raise UserError("--resume needs --out, the folder of the run to go on with")
+    return Path(out)
+
+
+SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}
+
+
+def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:
+    if split is None:
+        split = draw_split(dataset, config.data, config.run.seed)
+    split.check_fits(dataset, f"split {split.name}")
+    split.check_usable(dataset)
+    check_batches(config, split)
+    folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
+    return Run.create(folder, config, split, shlex.join(sys.argv))
+
+
+def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> Run:
+    run.check_data(dataset)
+    run.check_same(config, split or run.split)
+    return run
+
+
+def versions() -> dict[str, str]:
+    return {
+        "cotrain": version("cotrain"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pillow": PIL.__version__,
+        "numba": numba.__version__,
+    }

@@ -1,0 +1,252 @@
+"""The page of a finished run, or of several side by side: one HTML file that needs nothing else.
+
+All of it is read back from the run folders; only pictures need the data too.
+"""
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from cotrain.config import plain, settings_of
+from cotrain.data import Dataset
+from cotrain.evaluation.calibration import BINS, FITTED
+from cotrain.evaluation.predict import fitted_temperature, load
+from cotrain.evaluation.verdict import Verdict, verdict
+from cotrain.progress import clock
+from cotrain.report import pictures
+from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
+from cotrain.report.figures import ON_PAGE, Figure
+from cotrain.report.pictures import Picture, Search, ViewsOfImage
+from cotrain.report.test_results import RELIABILITY, Tested, outputs_alone, tested
+from cotrain.report.test_results import WORDS as TEMPERATURES
+from cotrain.runs.checkpoint import read_tensors, write_whole
+from cotrain.runs.run import Run, as_typed
+from cotrain.runs.scores import Outputs
+from cotrain.types import UserError
+
+PAGE = "report.html"
+LABEL_NEXT = "label_next.csv"
+MOST_BINS = 100
+OURS = '<meta name="generator" content="cotrain report">'
+WORDS = {
+    "helped": "The unlabelled images helped",
+    "no clear difference": "No clear difference",
+    "hurt": "The unlabelled images hurt",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run to show, with its data or the reason why they are not at hand."""
+
+    run: Run
+    dataset: Dataset | None
+    without: str = ""
+
+
+@dataclass(frozen=True)
+class Images:
+    mistakes: list[Picture]
+    label_next: list[Picture]
+    views: list[ViewsOfImage]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page says of one run."""
+
+    folder: Path
+    classes: tuple[str, ...]
+    split: str  # its hash
+    heads: int
+    result: dict[str, Any]
+    learning: list[Figure]
+    errors_logged: bool
+    tested: Tested | None
+    verdict: Verdict | None
+    alone_seconds: float | None  # that the labelled-only network was trained
+    votes: Mapping[str, float] | None  # on unlabelled images, in percent
+    search: Search | None  # for images to label next; needs the data
+    images: Images | None
+    without: str  # why there are no images
+    strong_missing: bool  # CTAugment's views depend on what it learned, and are not drawn
+    facts: dict[str, str]
+    versions: dict[str, str]
+    settings: list[tuple[str, str, str]]
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+
+def write_report(run: Run, dataset: Dataset | None, *, without: str = "") -> Path:
+    """report.html in the run's folder; and label_next.csv, where the data are at hand."""
+    path = run.folder / PAGE
+    write_page(path, [show(Subject(run, dataset, without))])
+    return path
+
+
+def write_page(path: Path, shown: Sequence[Shown]) -> None:
+    """And label_next.csv in the folder of every run whose data were at hand."""
+    write_whole(path, page(shown).encode(errors="backslashreplace"))
+    for one in shown:
+        if one.search is not None:
+            pictures.write_doubts(one.folder / LABEL_NEXT, one.search.doubts)
+
+
+def check_free(path: Path, runs: Sequence[Run]) -> None:
+    """Refuse to overwrite what is not a page of ours; in a run's folder report.html is."""
+    if not path.exists() or any(path.resolve() == (run.folder / PAGE).resolve() for run in runs):
+        return
+    if path.is_dir() or OURS.encode() not in path.read_bytes()[:4096]:
+        raise UserError(f"{path} exists already and is no page of cotrain's; choose another --out")
+
+
+def check_bins(bins: int) -> None:
+    if not 1 <= bins <= MOST_BINS:
+        raise UserError(f"--bins {bins}: there must be between 1 and {MOST_BINS} bins of confidence")
+
+
+def show(subject: Subject, bins: int = BINS) -> Shown:
+    """`bins` of confidence has every ECE and reliability diagram."""
+    run, dataset = subject.run, subject.dataset
+    result = run.result
+    if result is None:
+        raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with: {run.way_on}")
+    classes = tuple(read_tensors(run.model_path)[1]["classes"])
+    parts = run.outputs(len(classes))
+    alone = outputs_alone(run, classes)
+    rule, temperature = run.config.run.ensemble, fitted_temperature(result)
+    found = tested(parts, alone, rule, temperature, bins=bins) if "test" in parts else None
+    without, search, images = subject.without, None, None
+    if dataset is not None:
+        run.check_data(dataset)
+        search = pictures.search(load(run.folder, device="auto"), dataset, run.split)
+        if pictures.can_be_drawn(dataset):
+            images = _images(run, dataset, parts.get("test"), temperature, search)
+        else:
+            without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
+    return Shown(
+        folder=run.folder,
+        classes=classes,
+        split=run.split.hash,
+        heads=run.config.method.heads,
+        result=result,
+        learning=learning_curves(run, ON_PAGE),
+        errors_logged=has_errors(run),
+        tested=found,
+        verdict=_verdict(run, result, parts.get("test"), alone),
+        alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
+        votes=last_votes(run),
+        search=search,
+        images=images,
+        without=without,
+        strong_missing=run.config.method.views.ctaugment != "none",
+        facts=_facts(run, result, classes),
+        versions={name: str(number) for name, number in result.get("versions", {}).items()},
+        settings=[(key, plain(value), meaning) for key, value, _, meaning in settings_of(run.config)],
+    )
+
+
+def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, alone: Outputs | None) -> Verdict | None:
+    if result.get("verdict") is not None:
+        try:
+            return Verdict(**result["verdict"])
+        except TypeError as error:
+            raise UserError(f"{run.folder / 'result.json'} is damaged: its verdict is none ({error})") from error
+    return verdict(ours, alone, run.config.run.ensemble) if ours is not None and alone is not None else None
+
+
+def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float | None, search: Search) -> Images:
+    rule = run.config.run.ensemble
+    return Images(
+        mistakes=pictures.sure_mistakes(test, rule, temperature, dataset) if test is not None else [],
+        label_next=pictures.pictures_of(search.doubts, dataset),
+        views=pictures.some_views(dataset, run.split, run.config),
+    )
+
+
+def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str, str]:
+    split, config = run.split, run.config
+    parts = {name: len(getattr(split, name)) for name in ("labelled", "unlabelled", "valid", "test")}
+    facts = {
+        "command": as_typed(run.command),
+        "data": split.source or "arrays",
+        "images": ", ".join(f"{number:,} {name}" for name, number in parts.items()),
+        "classes": f"{len(classes):,}",
+        "split": f"{split.name}, hash {split.hash}",
+        "method": f"{config.method.name}, {config.method.heads} {'head' if config.method.heads == 1 else 'heads'}",
+        "network": config.model.backbone,
+        "seed": str(config.run.seed),
+        "steps": f"{config.optim.steps:,}",
+    }
+    if "parameters" in result:
+        facts["parameters"] = f"{result['parameters']:,}"
+    if "seconds" in result:
+        facts["time"] = f"{clock(result['seconds'])} for {result.get('steps', config.optim.steps):,} steps"
+    if "device" in result:
+        processes = f", {result['ranks']} processes" if result.get("ranks", 1) > 1 else ""
+        facts["computed"] = f"on {result['device']} in {result.get('precision', 'float32')}{processes}"
+    return facts
+
+
+def notes_on(shown: Sequence[Shown]) -> list[str]:
+    """What a reader of several runs side by side must know."""
+    notes = []
+    if len({one.classes for one in shown}) > 1:
+        notes.append("These runs do not have the same classes: their errors are of different tasks.")
+    if len({one.split for one in shown}) > 1:
+        notes.append("These runs do not have the same split of the same data: part of a difference may be due to that.")
+    return notes
+
+
+def page(shown: Sequence[Shown]) -> str:
+    parts = files("cotrain.report") / "templates"
+    script = (parts / "sort.js").read_text()
+    return _template().render(
+        runs=shown,
+        notes=notes_on(shown),
+        ours=OURS,
+        style=(parts / "report.css").read_text(),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        words=WORDS,
+        how_to_read_reliability=RELIABILITY,
+        temperatures=TEMPERATURES,
+        fitted=FITTED,
+        clock=clock,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("cotrain.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": _percent, "points": _points, "decimal": _decimal}
+    return environment.get_template("report.html.jinja")
+
+
+def _percent(value: float | None, digits: int = 2) -> str:
+    return "\N{EN DASH}" if value is None or math.isnan(value) else f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def _points(value: float, digits: int = 2) -> str:
+    """A difference, with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _decimal(value: float, digits: int = 2) -> str:
+    return "\N{EN DASH}" if math.isnan(value) else f"{value:.{digits}f}"

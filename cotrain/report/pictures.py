@@ -1,0 +1,230 @@
+"""Pictures for the page, as small PNG files inside it: mistakes, images to label next, and views."""
+
+import base64
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotrain.augment import draw_plain, draw_strong, draw_weak
+from cotrain.augment.views import pixels
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.data.dataset import evenly
+from cotrain.data.source import near
+from cotrain.evaluation.calibration import said_and_sureness
+from cotrain.evaluation.predict import Model
+from cotrain.ops import entropy, js_divergence
+from cotrain.runs.checkpoint import write_whole
+from cotrain.runs.scores import Outputs
+
+SHOWN = 24  # pictures of a kind
+LISTED = 200  # rows of label_next.csv
+LOOKED_AT = 5_000  # unlabelled images that are searched for those to label
+SIDE = 96  # pixels; larger images are made smaller
+GAP = 8  # pixels between the pictures of a sheet
+COLUMNS = ("path", "row", "class", "probability", "heads_agree", "disagreement")
+
+
+@dataclass(frozen=True)
+class Picture:
+    png: bytes
+    name: str  # its file, or its row in the data set
+    words: str
+
+    @property
+    def uri(self) -> str:
+        return uri_of(self.png)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An unlabelled image, and how little the model knows about it."""
+
+    row: int
+    file: str  # "" where images are no files
+    said: str  # the ensemble's class
+    probability: float
+    heads: tuple[str, ...]  # each head's class
+    disagreement: float  # Jensen-Shannon divergence of the heads in nats; of one head, its entropy
+
+    @property
+    def name(self) -> str:
+        return self.file or f"row {self.row}"
+
+    @property
+    def heads_agree(self) -> int:
+        return self.heads.count(self.said)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The unlabelled images that the model knows least about, of those that were looked at."""
+
+    doubts: list[Doubt]
+    looked_at: int
+    unlabelled: int
+
+
+@dataclass(frozen=True)
+class ViewsOfImage:
+    name: str
+    strips: dict[str, bytes]  # heading -> its views side by side
+
+    @property
+    def uris(self) -> dict[str, str]:
+        return {heading: uri_of(strip) for heading, strip in self.strips.items()}
+
+
+def uri_of(png: bytes) -> str:
+    """A picture that is inside the page."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def can_be_drawn(dataset: Dataset) -> bool:
+    return dataset.shape[-1] in (1, 3)
+
+
+def name_of(dataset: Dataset, row: int) -> str:
+    return dataset.paths[row] if dataset.paths else f"row {row}"
+
+
+def sure_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
+    """The test images that were given another class than their label, the surest first."""
+    said, probability = said_and_sureness(test.logits, rule, temperature or 1.0)
+    wrong = (said != test.labels).nonzero()[:, 0]
+    order = wrong[torch.argsort(probability[wrong], descending=True, stable=True)][:SHOWN]
+    classes, found = dataset.classes, []
+    for place in order.tolist():
+        row = int(test.rows[place])
+        given, label = classes[int(said[place])], classes[int(test.labels[place])]
+        words = f"said {given}, {100 * float(probability[place]):.1f} %; label {label}"
+        found.append(Picture(_drawn_row(dataset, row), name_of(dataset, row), words))
+    return found
+
+
+def search(model: Model, dataset: Dataset, split: Split) -> Search:
+    """For images of which the heads' probabilities differ most; with one head, of which it is least sure."""
+    unlabelled = np.setdiff1d(np.asarray(split.unlabelled, np.int64), np.asarray(split.labelled, np.int64))
+    rows = evenly(unlabelled, LOOKED_AT)
+    return Search(_doubts(model, dataset, rows) if len(rows) else [], len(rows), len(unlabelled))
+
+
+def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
+    logits = model.logits(dataset.images, rows)
+    amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
+    said, probability = said_and_sureness(logits, model.config.run.ensemble, model.temperature)
+    of_heads, names = logits.argmax(dim=-1), dataset.classes
+    order = torch.argsort(amount, descending=True, stable=True)[:LISTED]
+    return [
+        Doubt(
+            row=int(rows[place]),
+            file=dataset.paths[rows[place]] if dataset.paths else "",
+            said=names[int(said[place])],
+            probability=float(probability[place]),
+            heads=tuple(names[int(head)] for head in of_heads[:, place]),
+            disagreement=max(0.0, float(amount[place])),
+        )
+        for place in order.tolist()
+    ]
+
+
+def pictures_of(found: list[Doubt], dataset: Dataset) -> list[Picture]:
+    return [
+        Picture(
+            _drawn_row(dataset, one.row),
+            one.name,
+            f"heads say {', '.join(one.heads)}" if len(one.heads) > 1 else f"{one.said}, {100 * one.probability:.1f} %",
+        )
+        for one in found[:SHOWN]
+    ]
+
+
+def write_doubts(path: Path, found: list[Doubt]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in found:
+        numbers = (f"{one.probability:.6f}", one.heads_agree, f"{one.disagreement:.6f}")
+        writer.writerow((one.file, one.row, one.said, *numbers))
+    write_whole(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) -> list[ViewsOfImage]:
+    """A few unlabelled images with the views that training makes of them."""
+    rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
+    rows = evenly(np.asarray(split.unlabelled, np.int64), images)
+    held, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    wanted, policy, count = config.method.views, config.augment, len(rows)
+    draws = {"image": (1, draw_plain(count))}
+    if wanted.weak_augment:
+        draws["weak views"] = (2, draw_weak(policy, 2 * count, height, width, rng))
+    if wanted.strong and wanted.ctaugment == "none":
+        strong = min(wanted.strong, 4)
+        draws["strong views"] = (strong, draw_strong(policy, strong * count, height, width, rng))
+    strips = {
+        title: _strips(pixels(held, np.repeat(places, number), draw, policy).numpy(), number)
+        for title, (number, draw) in draws.items()
+    }
+    return [
+        ViewsOfImage(name_of(dataset, int(row)), {title: some[place] for title, some in strips.items()})
+        for place, row in enumerate(rows)
+    ]
+
+
+def _strips(views: NDArray[np.uint8], number: int) -> list[bytes]:
+    """(n x number, h, w, c) -> of each image one picture of its views side by side, with nothing between them."""
+    tiles = [_small(view) for view in views]
+    step = tiles[0].width + max(1, tiles[0].width // 12)
+    strips = []
+    for start in range(0, len(tiles), number):
+        strip = Image.new("RGBA", (number * step, tiles[0].height))
+        for place, tile in enumerate(tiles[start : start + number]):
+            strip.paste(tile.convert("RGBA"), (place * step, 0))
+        strips.append(_png(strip))
+    return strips
+
+
+def in_rows(found: list[bytes], columns: int = 6) -> list[list[bytes]]:
+    return [found[start : start + columns] for start in range(0, len(found), columns)]
+
+
+def sheet(rows: list[list[bytes]]) -> bytes:
+    """One PNG file of equally high pictures in rows, on white; small ones are enlarged."""
+    tiles = [[_enlarged(png) for png in row] for row in rows]
+    width, step = max(sum(tile.width + GAP for tile in row) for row in tiles), tiles[0][0].height + GAP
+    whole = Image.new("RGBA", (width, step * len(tiles)), "white")
+    for place, row in enumerate(tiles):
+        left = 0
+        for tile in row:
+            whole.alpha_composite(tile, (left, place * step))
+            left += tile.width + GAP
+    return _png(whole.convert("RGB"))
+
+
+def _enlarged(png: bytes) -> Image.Image:
+    picture = Image.open(io.BytesIO(png)).convert("RGBA")
+    times = max(1, SIDE // picture.height)
+    return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
+
+
+def _drawn_row(dataset: Dataset, row: int) -> bytes:
+    return _png(_small(dataset.images[np.array([row])][0].numpy()))
+
+
+def _small(image: NDArray[np.uint8]) -> Image.Image:
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    if max(picture.size) > SIDE:
+        picture.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    return picture
+
+
+def _png(picture: Image.Image) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, "PNG")
+    return content.getvalue()

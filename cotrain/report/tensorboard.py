@@ -1,0 +1,52 @@
+"""The figures of a finished run for those who watch runs elsewhere: the page's, as pictures."""
+
+from collections.abc import Iterator
+
+from cotrain.data import Dataset
+from cotrain.evaluation.predict import fitted_temperature
+from cotrain.report import pictures
+from cotrain.report.figures import PRINTED
+from cotrain.report.test_results import WORDS, heat_map_of, outputs_alone, tested
+from cotrain.runs.checkpoint import read_tensors
+from cotrain.runs.run import Run
+from cotrain.runs.scores import Outputs
+from cotrain.runs.tracking import Shot, has_figures, write_figures
+
+VIEWS = "Unlabelled images, each a row, with the views that training makes of them: "
+MISTAKES = "Test images that were given another class than their label, the surest first, row by row: "
+
+
+def track_figures(run: Run, dataset: Dataset) -> None:
+    """Once: a run that has its figures keeps them."""
+    if not has_figures(run.folder):
+        write_figures(run.folder, (run.result or {}).get("steps", run.config.optim.steps), dict(_shots(run, dataset)))
+
+
+def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
+    classes = tuple(read_tensors(run.model_path)[1]["classes"])
+    rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
+    parts = run.outputs(len(classes))
+    if "test" in parts:
+        yield from _of_test_images(run, parts, classes, temperature)
+    if not pictures.can_be_drawn(dataset):
+        return
+    if views := pictures.some_views(dataset, run.split, run.config):
+        yield (
+            "views",
+            Shot(pictures.sheet([[*one.strips.values()] for one in views]), VIEWS + ", ".join(views[0].strips)),
+        )
+    if "test" in parts and (found := pictures.sure_mistakes(parts["test"], rule, temperature, dataset)):
+        listed = "; ".join(f"{one.name}: {one.words}" for one in found)
+        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
+
+
+def _of_test_images(
+    run: Run, parts: dict[str, Outputs], classes: tuple[str, ...], temperature: float | None
+) -> Iterator[tuple[str, Shot]]:
+    found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, temperature, PRINTED)
+    for one, drawn in zip(found.calibrated, found.diagrams, strict=True):
+        yield f"reliability/{WORDS[one.kind]}", Shot(drawn.png, drawn.caption)
+    yield "risk_and_coverage", Shot(found.risk.png, found.risk.caption)
+    heat_map = found.heat_map or heat_map_of(PRINTED, found.confused)
+    names = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
+    yield "confusion", Shot(heat_map.png, f"{heat_map.caption} Classes: {names}.")

@@ -1,0 +1,131 @@
+"""What a run says while it works: JSON lines in its folder, a bar in a terminal, plain lines elsewhere."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from cotrain.runs.checkpoint import write_whole
+from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.runs.tracking import TensorBoard
+
+LOSSES = ("supervised", "unsupervised")
+SELECTED = ("agreement", "selected")  # share of a step's unlabelled images that get a pseudo-label, as methods call it
+
+
+class Window:
+    """Means of the monitors since they were last read. Nothing leaves the device before that."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            value = value.detach()
+            self.total[name] = self.total[name] + value if name in self.total else value
+        self.count += 1
+
+    def read(self) -> dict[str, float]:
+        means = {name: total.item() / self.count for name, total in self.total.items()}
+        self.total, self.count = {}, 0
+        return means
+
+
+class Log:
+    """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved.
+
+    Without a path nothing is written.
+    """
+
+    def __init__(self, path: Path | None, step: int, tracker: TensorBoard | None = None) -> None:
+        self.tracker = tracker
+        if path is None:
+            self.file: IO[str] = open(os.devnull, "w")  # noqa: SIM115
+            return
+        kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
+        if not path.exists() or path.read_bytes() != kept:
+            write_whole(path, kept)
+        self.file = open(path, "a")  # noqa: SIM115
+
+    def write(self, row: Mapping[str, float]) -> None:
+        self.file.write(json.dumps(row) + "\n")
+        self.file.flush()
+        if self.tracker is not None:
+            self.tracker.write(row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        if self.tracker is not None:
+            self.tracker.close()
+
+
+def read_log(path: Path) -> list[dict[str, float]]:
+    """Its rows, up to the first that a crash left unfinished."""
+    rows: list[dict[str, float]] = []
+    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict) or "step" not in row:
+            break
+        rows.append(row)
+    return rows
+
+
+class StepProgress:
+    """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere.
+
+    `then` are the seconds that other work will take after this one.
+    """
+
+    def __init__(self, console: Console, title: str, done: int, steps: int, then: float = 0.0) -> None:
+        self.console, self.title, self.steps, self.then = console, title, steps, then
+        self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
+        self.values = ""
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=8),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:.1f}/s"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[in_all]}"),
+            TextColumn("{task.fields[values]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task(title, completed=done, total=steps, rate=0.0, in_all="", values="")
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def advance(self, step: int, values: Mapping[str, float] | None = None) -> None:
+        """`values` when there are new ones."""
+        if values is not None:
+            losses = [f"{values[name]:.2f}" for name in ("supervised", "unsupervised") if name in values]
+            others = [
+                f"{name} {value:.2f}" for name, value in values.items() if name not in ("supervised", "unsupervised")
+            ]
+            self.values = "  ".join([*others, f"losses {' '.join(losses)}"])
+        rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
+        left = (self.steps - step) / max(rate, 1e-9)
+        in_all = f"  {clock(left + self.then)} in all" if self.then else ""
+        self.bar.update(self.task, completed=step, rate=rate, in_all=in_all, values=self.values)
+        if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
+            self.last_line = time.monotonic()
+            pace = f"{rate:.1f} steps/s  {clock(left)} left{in_all}"
+            say(self.console, f"{self.title}: step {step}/{self.steps}  {pace}  {self.values}")

@@ -1,0 +1,166 @@
+"""A run is a folder: config.json, split.json, log.jsonl, checkpoint/, model.safetensors, scores.npz, result.json.
+
+Everything that is shown of a run is read back from there, and nothing in it is a pickle.
+"""
+
+import fcntl
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
+from cotrain.config import Config, differences
+from cotrain.data import Dataset, Split, is_openable
+from cotrain.runs.scores import Outputs, checked_outputs
+from cotrain.types import UserError
+
+T = TypeVar("T")
+
+
+class Busy(UserError):
+    """Another process trains this run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    config: Config
+    split: Split
+
+    @classmethod
+    def create(cls, folder: Path, config: Config, split: Split, command: str = "") -> "Run":
+        """A new run. A folder that holds anything else is never written into.
+
+        config.json comes last: without it there is no run yet, and what a killed start left behind is written anew.
+        """
+        unborn = {"split.json", "command.json"}
+        if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= unborn):
+            raise UserError(f"{folder} exists already; choose another --out, or add --resume to go on with that run")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the run folder {folder}: {error.strerror}") from error
+        write_json(folder / "split.json", split.model_dump())
+        write_json(folder / "command.json", command)
+        write_json(folder / "config.json", config.model_dump())
+        return cls(folder, config, split)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        if not folder.exists():
+            raise UserError(f"there is no run {folder}")
+        if not (folder / "config.json").exists():
+            raise UserError(f"{folder} is not a run: there is no config.json in it")
+        config = _parsed(folder / "config.json", Config.parse)
+        return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
+
+    def check_same(self, config: Config, split: Split) -> None:
+        """Refuse to go on with other settings or another split than the run began with."""
+        moved = config.changed({"data.labels_file": self.config.data.labels_file})  # its content is in the fingerprint
+        if changed := differences(self.config.model_dump(), moved.model_dump()):
+            raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
+        if split.hash != self.split.hash:
+            raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")
+
+    def check_data(self, dataset: Dataset) -> None:
+        self.split.check_fits(dataset, str(self.folder))
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder / "checkpoint")
+
+    @property
+    def model_path(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    def outputs(self, classes: int) -> dict[str, Outputs]:
+        """What the model said of the test images and of the valid ones, where there are some."""
+        rows = {"test": self.split.test, "valid": self.split.valid}
+        return checked_outputs(self.scores_path, self.config.method.heads, classes, rows)
+
+    @property
+    def way_on(self) -> str:
+        """What to type to go on with a run that was stopped."""
+        if not is_openable(self.split.source):
+            return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True)"
+        started = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        program = ["cotrain"] if started == "1" else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
+        return shlex.join([*program, "fit", str(self.split.source), "--out", str(self.folder), "--resume"])
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    @property
+    def scores_path(self) -> Path:
+        """What the finished model said of test and valid images."""
+        return self.folder / "scores.npz"
+
+    @property
+    def baseline_folder(self) -> Path:
+        """The labelled-only run, the yardstick, is a run inside the run."""
+        return self.folder / "labelled_only"
+
+    @property
+    def command(self) -> str:
+        """The command that began the run."""
+        return read_json(self.folder / "command.json")
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.folder / "result.json"
+        if not path.exists():
+            return None
+        result = read_json(path)
+        if not isinstance(result, dict) or "test_error" not in result:
+            raise UserError(f"{path} is damaged: there is no test_error in it; delete it and add --resume")
+        return result
+
+    def finish(self, result: dict[str, Any]) -> None:
+        write_json(self.folder / "result.json", result)
+
+    @contextmanager
+    def locked(self, name: str = ".lock") -> Iterator[None]:
+        """One process at a time trains a run."""
+        with open(self.folder / name, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Busy(f"another process is training {self.folder}") from error
+            yield
+
+
+def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
+    try:
+        return parse(read_json(path))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def as_typed(command: str) -> str:
+    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return command
+    path = Path(program)
+    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
+    return shlex.join(["cotrain", *arguments]) if ours else command
+
+
+def reserve_folder(base: Path, name: str) -> Path:
+    """Makes the first of base/name, base/name-2, base/name-3, ... that does not exist yet."""
+    base.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        folder = base / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError

@@ -1,0 +1,218 @@
+"""The training loop, all of it: sample -> views -> loss -> backward -> step -> average -> log."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Source, Split
+from cotrain.device import pick_precision
+from cotrain.evaluation.head_stats import warnings_of_log
+from cotrain.evaluation.outputs import head_logits
+from cotrain.progress import say
+from cotrain.runs.interrupt import Interrupted, stop_requests
+from cotrain.runs.log import Log, StepProgress, Window, read_log
+from cotrain.runs.run import Run
+from cotrain.runs.tracking import tracker
+from cotrain.training.allocator import keep_freed_memory
+from cotrain.training.distributed import ALONE, Ranks
+from cotrain.training.monitor import looks
+from cotrain.training.optim import learning_rate, set_learning_rate
+from cotrain.training.state import State, begin, pool_of, restore, save, write_model
+from cotrain.types import Batch, Learner, Losses, Pool
+
+
+class Objective(nn.Module):
+    """The method's loss as a module: the network may be called several times in it, and backward goes through it once.
+
+    It is what several ranks compute in parallel.
+    """
+
+    def __init__(self, config: Config, state: State, device: torch.device, ranks: Ranks) -> None:
+        super().__init__()
+        self.net, self.method, self.steps, self.ranks = state.net, config.method, config.optim.steps, ranks
+        self.teacher = state.average.net  # its batch-norm statistics are rank 0's on all ranks, as in a checkpoint
+        self.autocast = autocast(config, device)
+        self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
+
+    def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
+        net, teacher, memory = self.as_seen
+        learner = Learner(net, teacher, step, self.steps, generator, memory)
+        randomness = seeded(generator, self.ranks) if self.method.dropout else nullcontext()
+        with randomness, self.autocast:
+            losses = self.method.loss(learner, batch)
+        return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
+
+
+@contextmanager
+def seeded(generator: torch.Generator, ranks: Ranks) -> Iterator[None]:
+    """Dropout draws from torch's own generators: the same at the same step, and another on each rank."""
+    with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
+        torch.manual_seed(generator.initial_seed() + ranks.rank)
+        yield
+
+
+def source_of(
+    config: Config,
+    dataset: Dataset,
+    split: Split,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    kind: type[Source] = Source,
+) -> Source:
+    return kind(
+        dataset,
+        split,
+        config.augment,
+        config.method.views,
+        labelled=config.optim.labelled,
+        unlabelled=config.unlabelled,
+        seed=config.run.seed,
+        device=device,
+        part=(ranks.rank, ranks.size),
+    )
+
+
+def objective_of(config: Config, state: State, device: torch.device, ranks: Ranks = ALONE) -> nn.Module:
+    """The loss to call at every step, compiled and in parallel as the settings say."""
+    if synchronised(config, device, ranks):
+        nn.SyncBatchNorm.convert_sync_batchnorm(state.net)
+    if config.run.compile:
+        state.net.compile()
+    return ranks.parallel(Objective(config, state, device, ranks), device)
+
+
+def autocast(config: Config, device: torch.device) -> torch.autocast:
+    """The precision of what is computed inside.
+
+    Without its cache: some versions of torch keep the weights of a pass without gradient for the pass that needs one.
+    """
+    precision = pick_precision(config.run.precision, device)
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32, cache_enabled=False)
+
+
+def take_step(
+    config: Config, state: State, objective: nn.Module, batch: Batch, generator: torch.Generator
+) -> tuple[float, Losses]:
+    """Loss, backward, optimiser, average. Returns the learning rate and the losses.
+
+    Nothing here waits for a GPU, except float16, whose scaler asks whether the gradients are finite.
+    """
+    loss, losses = objective(batch, state.step, generator)
+    state.optimizer.zero_grad()
+    state.scaler.scale(loss).backward()
+    falling = config.optim.kind == "sgd"
+    lr = learning_rate(config.optim.lr, state.step, config.optim.steps) if falling else config.optim.lr
+    set_learning_rate(state.optimizer, lr)
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.average.update(state.net, state.step)
+    state.step += 1
+    return lr, losses
+
+
+def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ranks = ALONE) -> None:
+    """What the method does once a pass or a round. Rank 0 does it for all."""
+    generator = source.generator(state.step)
+    learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
+
+    def look(rows: Tensor) -> Tensor:
+        return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
+
+    def looked() -> dict[str, Tensor]:
+        with seeded(generator, ranks):
+            config.method.refresh(learner, pool, look)
+        return {name: tensor.cpu() for name, tensor in state.memory.items()}
+
+    for name, tensor in ranks.from_first(looked).items():
+        state.memory[name].copy_(tensor)
+
+
+def train(
+    run: Run,
+    dataset: Dataset,
+    device: torch.device,
+    console: Console,
+    title: str,
+    ranks: Ranks = ALONE,
+    then: float = 0.0,
+) -> State:
+    """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors.
+
+    `then` are the seconds that other work will take afterwards, for those who look at the time left.
+    """
+    config, optim = run.config, run.config.optim
+    keep_freed_memory()
+    state = begin(config, dataset, run.split, device)
+    if saved := ranks.from_first(run.checkpoints.load):
+        for note in restore(state, run, *saved, ranks):
+            say(console, note)
+    source, pool = source_of(config, dataset, run.split, device, ranks), pool_of(dataset, run.split)
+    objective = objective_of(config, state, device, ranks)
+    window, earlier, began = Window(), state.seconds, time.monotonic()
+    with (
+        Log(
+            run.log_path if ranks.first else None,
+            state.step,
+            tracker(config.run.track if ranks.first else "none", run.folder, state.step),
+        ) as log,
+        StepProgress(console, title, state.step, optim.steps, then) as progress,
+        ranks.together(lambda: _lost(run, state, ranks)),
+        stop_requests() as stop,
+    ):
+        for batch in source.batches(state.step, optim.steps, state.memory):
+            if config.method.refreshes(pool, state.step, optim.steps, config.unlabelled):
+                refresh(config, state, pool, source, ranks)
+            lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
+            state.seconds = earlier + time.monotonic() - began
+            window.add({**losses.monitors, "supervised": losses.supervised, "unsupervised": losses.unsupervised})
+
+            stopping = ranks.any(stop.asked)
+            last = state.step == optim.steps
+            saving = last or stopping or state.step % config.run.checkpoint_every == 0
+            row = None
+            if saving or state.step % config.run.log_every == 0:
+                row = window.read()
+                if not all(map(math.isfinite, row.values())):
+                    raise ranks.error(_diverged(run, state.step))
+                log.write({"step": state.step, "seconds": state.seconds, "lr": lr, **row})
+            progress.advance(state.step, row)
+            looked = time.monotonic()
+            if ranks.first:
+                for said in looks(run, dataset, state.step, state.average.net, source):
+                    log.write({"step": state.step, **said})
+                for warning in warnings_of_log(read_log(run.log_path)) if state.step == optim.steps // 2 else ():
+                    say(console, f"{title}, halfway: {warning}")
+            began += time.monotonic() - looked  # not of the training
+            if ranks.first and saving:
+                save(state, run, ranks)
+            if stopping:
+                raise Interrupted(f"stopped at step {state.step} of {optim.steps}; everything is saved")
+    if ranks.first:
+        write_model(state, run, dataset, source)
+    return state
+
+
+def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
+    """Whether batch-norm takes its statistics from the whole batch, or from each rank's part of it."""
+    return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
+
+
+def _diverged(run: Run, step: int) -> str:
+    newest = run.checkpoints.newest()
+    kept = f"the last checkpoint before that is {newest}" if newest else "no checkpoint was written yet"
+    return f"the loss was found not to be finite at step {step}; {kept}; try a new run with a lower optim.lr"
+
+
+def _lost(run: Run, state: State, ranks: Ranks) -> str:
+    newest = run.checkpoints.newest()
+    if newest is not None:
+        kept = f"the newest checkpoint is {newest}; "
+    else:  # another rank may be on a machine that does not see the run folder
+        kept = "there is no checkpoint yet; " if ranks.first else ""
+    return f"another process of this job has ended, at step {state.step}; {kept}start the job again with --resume"

@@ -1,0 +1,102 @@
+"""Everything that changes while training: where it starts, and how it is saved and restored."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotrain.config import Config, differences
+from cotrain.data import Dataset, Source, Split
+from cotrain.device import pick_precision
+from cotrain.model import MultiHead
+from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
+from cotrain.runs.run import Run
+from cotrain.training.distributed import ALONE, Ranks
+from cotrain.training.ema import Average
+from cotrain.training.optim import adam, sgd
+from cotrain.types import Pool, UserError
+
+
+@dataclass
+class State:
+    """Everything that changes while training, and so everything a checkpoint holds."""
+
+    net: MultiHead
+    average: Average
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler  # of float16's gradients; does nothing in other precisions
+    memory: dict[str, Tensor]
+    step: int = 0
+    seconds: float = 0.0
+
+
+def pool_of(dataset: Dataset, split: Split) -> Pool:
+    labelled, unlabelled = torch.tensor(split.labelled), torch.tensor(split.unlabelled)
+    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes))
+
+
+def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:
+    net = config.build_network(len(dataset.classes), dataset.shape[-1]).to(device).train()
+    if config.run.channels_last:
+        net = net.channels_last()
+    make = {"sgd": sgd, "adam": adam}[config.optim.kind]
+    optimizer = make(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
+    memory = {name: tensor.to(device) for name, tensor in config.method.init(pool_of(dataset, split)).items()}
+    precision = pick_precision(config.run.precision, device)
+    scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
+    return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, scaler, memory)
+
+
+def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:
+    tensors = {
+        **prefixed("net", state.net.state_dict()),
+        **prefixed("average", state.average.net.state_dict()),
+        **prefixed("optimizer", optimizer_memory(state.net, state.optimizer)),
+        **prefixed("memory", state.memory),
+    }
+    facts = {
+        "seconds": state.seconds,
+        "split": run.split.hash,
+        "config": run.config.model_dump(),
+        "scaler": state.scaler.state_dict(),
+        "threads": torch.get_num_threads(),
+        "processes": ranks.size,
+    }
+    run.checkpoints.save(state.step, tensors, facts)
+
+
+def restore(
+    state: State, run: Run, tensors: dict[str, Tensor], facts: dict[str, Any], ranks: Ranks = ALONE
+) -> Iterator[str]:
+    """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
+    if facts["split"] != run.split.hash:
+        raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
+    if changed := differences(facts["config"], run.config.model_dump()):
+        raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
+    state.net.load_state_dict(unprefixed("net", tensors))
+    state.average.net.load_state_dict(unprefixed("average", tensors))
+    restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors))
+    for name, tensor in unprefixed("memory", tensors).items():
+        state.memory[name].copy_(tensor)
+    state.scaler.load_state_dict(facts["scaler"])
+    state.step, state.seconds = facts["step"], facts["seconds"]
+    for one, many, now in (("thread", "threads", torch.get_num_threads()), ("process", "processes", ranks.size)):
+        if now != facts[many]:
+            what = f"{now} {one if now == 1 else many} instead of {facts[many]}"
+            yield f"resumed with {what}: weights may differ from an uninterrupted run's"
+
+
+def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
+    """The averaged network, with all that is needed to use it on new images."""
+    height, width, channels = dataset.shape
+    facts = {
+        "config": run.config.model_dump(),
+        "classes": list(dataset.classes),
+        "size": [height, width],
+        "channels": channels,
+        "mean": source.mean,
+        "std": source.std,
+    }
+    write_tensors(run.model_path, state.average.net.state_dict(), facts)

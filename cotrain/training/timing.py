@@ -1,0 +1,72 @@
+"""How long training will take, from a few trial steps."""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.training.allocator import keep_freed_memory
+from cotrain.training.distributed import ALONE, Ranks
+from cotrain.training.loop import objective_of, refresh, source_of, take_step
+from cotrain.training.state import begin, pool_of
+from cotrain.types import Method, Pool
+
+TRIED_AT = (0.35, 0.5, 0.65)  # of the steps
+MOST_TRIALS = 50  # steps there
+LONG_STEP = 10.0  # seconds: no second one is needed
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a step takes, and what the method does once a pass or a round."""
+
+    step: float  # seconds
+    refresh: float
+
+    def seconds(self, config: Config, pool: Pool) -> float:
+        """Of a whole run."""
+        steps = config.optim.steps
+        rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
+        return steps * self.step + rounds * self.refresh
+
+
+def pace(
+    config: Config,
+    dataset: Dataset,
+    split: Split,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    patience: float = 0.0,
+) -> Pace:
+    """Of trial steps at some places of the training, as methods have phases; nothing is kept of them.
+
+    There are two or more at each place, for a share of so many seconds, and the first does not count; of a first step
+    that takes long there is no second.
+    """
+    keep_freed_memory()
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
+    source.batch(0, state.memory)  # whose kernel is compiled when it is used for the first time ever
+    objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
+    renews = type(config.method).refresh is not Method.refresh
+    steps, rounds = [], []
+    for place in TRIED_AT if renews else (0.5,):
+        state.step = int(place * config.optim.steps)
+        began = last = time.monotonic()
+        if renews:
+            refresh(config, state, pool, source, ranks)
+            last = time.monotonic()
+        rounds.append(last - began)
+        seconds: list[float] = []
+        for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
+            _, losses = take_step(config, state, objective, batch, source.generator(state.step))
+            losses.supervised.item()  # waits for a GPU
+            seconds.append(time.monotonic() - last)
+            last += seconds[-1]
+            enough = len(seconds) > 1 and sum(seconds) > patience / len(TRIED_AT)
+            if ranks.any(enough or seconds[0] > LONG_STEP):
+                break
+        steps.append(statistics.median(seconds[1:] or seconds))
+    return Pace(statistics.mean(steps), statistics.mean(rounds))

@@ -1,0 +1,338 @@
+"""A comparison: what it trains, what it keeps, what it says, and how it goes on."""
+
+import csv
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scipy.stats import ttest_rel
+
+import cotrain
+from cotrain import Config, Dataset, UserError, open_data
+from cotrain.cli.main import main
+from cotrain.comparison.budget import Length
+from cotrain.comparison.compare import Comparison, Contender, contenders
+from cotrain.comparison.statistics import interval, paired, spread
+from cotrain.methods import METHODS
+from cotrain.runs.log import read_log
+from cotrain.runs.run import Run, as_typed
+from cotrain.training.timing import Pace
+
+QUICK = [
+    "--labels",
+    "20",
+    "--steps",
+    "10",
+    "--optim.labelled",
+    "8",
+    "--optim.unlabelled",
+    "16",
+    "--run.checkpoint_every",
+    "4",
+    "--run.report",
+    "false",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
+        yield
+
+
+def compare(out: Path, *words: str) -> None:
+    main(["compare", "digits", *QUICK, "--out", str(out), *words])
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compared") / "out"
+    compare(out, "--methods", "mhct,fixmatch,mhct:strong_views=routed", "--seeds", "2")
+    return out
+
+
+def rows(out: Path) -> dict[str, dict[str, str]]:
+    return {row["method"]: row for row in csv.DictReader((out / "table.csv").read_text().splitlines())}
+
+
+def test_every_method_is_trained_on_the_same_splits(compared: Path) -> None:
+    runs = {
+        (name, seed): Run.open(compared / name / f"seed-{seed}")
+        for name in ("mhct", "fixmatch", "mhct,strong_views=routed")
+        for seed in (0, 1)
+    }
+    for seed in (0, 1):
+        assert len({run.split.hash for (_, of), run in runs.items() if of == seed}) == 1
+    assert runs["mhct", 0].split.hash != runs["mhct", 1].split.hash
+    assert {run.config.optim.steps for run in runs.values()} == {10}
+    assert runs["mhct,strong_views=routed", 1].config.method.strong_views == "routed"
+    assert runs["mhct", 1].config.run.seed == 1
+    assert not any((run.folder / "labelled_only").exists() for run in runs.values())
+
+
+def test_the_table_says_what_the_runs_said(compared: Path) -> None:
+    table = rows(compared)
+    assert [*table] == ["mhct", "fixmatch", "mhct:strong_views=routed"]
+    results = [Run.open(compared / "fixmatch" / f"seed-{seed}").result for seed in (0, 1)]
+    errors = [result["test_error"] for result in results]
+    assert table["fixmatch"]["test error %"] == f"{statistics.mean(errors):.2f} ± {statistics.stdev(errors):.2f}"
+    assert table["fixmatch"]["n"] == "2"
+    medians = statistics.mean(result["median_test_error"] for result in results)
+    assert table["fixmatch"]["median of last 5 %"].startswith(f"{medians:.2f} ")
+    assert table["fixmatch"]["parameters"] == f"{results[0]['parameters']:,}"
+    assert table["mhct"]["against mhct"] == ""
+    assert float(table["mhct"]["step / supervised"]) > 1
+
+
+def test_the_table_comes_in_four_formats(compared: Path) -> None:
+    text, markdown, latex = ((compared / f"table.{ending}").read_text() for ending in ("txt", "md", "tex"))
+    assert text.splitlines()[2].startswith("mhct  ")
+    assert markdown.splitlines()[2].startswith("| mhct | ")
+    assert len({line.count(" | ") for line in markdown.splitlines()}) == 1
+    assert r"mhct:strong\_views=routed & " in latex and r"$\pm$" in latex
+    assert len({line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\")}) == 1
+
+
+def test_the_last_errors_are_logged_and_their_median_is_kept(compared: Path) -> None:
+    run = Run.open(compared / "fixmatch" / "seed-0")
+    logged = {row["step"]: row["test_error"] for row in read_log(run.log_path) if "test_error" in row}
+    assert [*logged] == [6, 7, 8, 9, 10]
+    assert run.result["median_test_error"] == statistics.median(logged.values())
+    assert logged[10] == pytest.approx(run.result["test_error"])
+
+
+def test_what_is_done_is_not_done_again_and_methods_and_seeds_can_be_added(
+    compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in compared.glob("*/seed-*/result.json")}
+    compare(compared, "--methods", "supervised,fixmatch", "--seeds", "3")
+    out = capsys.readouterr().out
+    assert "6 runs, 2 done" in out
+    assert [*rows(compared)] == ["supervised", "fixmatch"]
+    after = {path: path.stat().st_mtime_ns for path in compared.glob("*/seed-*/result.json")}
+    assert before.items() <= after.items() and len(after) == len(before) + 4
+    assert rows(compared)["fixmatch"]["n"] == "3"
+
+
+def test_equal_time_gives_the_cheaper_methods_more_steps(tmp_path: Path) -> None:
+    compare(tmp_path / "out", "--methods", "mhct,supervised", "--seeds", "1", "--equal", "time", "--minutes", "0.02")
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert plan["budget"] == pytest.approx(1.2)
+    table = rows(tmp_path / "out")
+    for name in ("mhct", "supervised"):
+        steps = int(table[name]["steps"].replace(",", ""))
+        assert steps == max(1, int(1.2 / plan["pace"][name]["step"]))
+        assert Run.open(tmp_path / "out" / name / "seed-0").result["steps"] == steps
+    assert int(table["supervised"]["steps"].replace(",", "")) > int(table["mhct"]["steps"].replace(",", ""))
+
+
+def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> None:
+    out, words = tmp_path / "out", ["--methods", "mhct,supervised", "--seeds", "2"]
+    longer = ["60" if word == "10" else word for word in QUICK]
+    command = [sys.executable, "-m", "cotrain", "compare", "digits", *longer, "--out", str(out), *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not any(out.glob("mhct/seed-0/checkpoint/step-*")):
+        assert killed.poll() is None and time.monotonic() < end
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not list(out.glob("*/seed-*/result.json"))
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert any("another process trains it" in text for text in said)
+    assert len(list(out.glob("*/seed-*/result.json"))) == 4
+    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command[3:]])
+
+
+def test_differences_are_paired_and_have_students_interval() -> None:
+    ours = {0: 5.0, 1: 6.0, 2: 4.0, 7: 9.0}
+    theirs = {0: 7.0, 1: 8.5, 2: 5.5, 8: 0.0}
+    reference = ttest_rel([7.0, 8.5, 5.5], [5.0, 6.0, 4.0]).confidence_interval(0.95)
+    assert interval([2.0, 2.5, 1.5], 0.95) == pytest.approx((reference.low, reference.high))
+    assert paired(ours, theirs) == f"+2.00 ({reference.low:+.2f} to {reference.high:+.2f}): worse"
+    assert paired(theirs, ours).endswith(": better")
+    assert paired(ours, {0: 5.5}) == "+0.50, one seed"
+    assert paired(ours, {0: 4.0, 1: 5.0}) == "-1.00 (-1.00 to -1.00), 2 seeds"
+    assert paired(ours, {**ours, 0: 4.0}).endswith(": unclear")
+    assert paired(ours, {}) == ""
+    assert paired(ours, ours) == "+0.00 (+0.00 to +0.00): unclear"
+    one_image_each = {0: 1.0, 1: 1.4, 2: 0.8}, {0: 0.8, 1: 1.2, 2: 0.6}
+    assert paired(*one_image_each) == "-0.20 (-0.20 to -0.20): unclear"
+    assert (spread([]), spread([1.0]), spread([1.0, 2.0])) == ("", "1.00", "1.50 ± 0.71")
+
+
+def test_python_has_it_too(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    table = cotrain.compare(toy, out=tmp_path / "out", methods="supervised,fixmatch", seeds=1, config=tiny)
+    assert list(table.columns["method"]) == ["supervised", "fixmatch"]
+    assert table.text == (tmp_path / "out" / "table.txt").read_text()
+    assert table.columns["against supervised"][1].endswith(", one seed")
+
+
+def test_all_are_all_with_co_training_first() -> None:
+    names = [contender.name for contender in contenders("all")]
+    assert names[0] == "mhct" and sorted(names) == sorted(METHODS)
+
+
+def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
+    """Tri-net's thirty rounds are the same however many steps there are; LaplaceNet's come once a pass."""
+    comparison = Comparison.of(
+        open_data("digits"),
+        Path("nowhere"),
+        contenders("mhct,trinet,laplacenet"),
+        seeds=1,
+        settings={"optim.steps": 90},
+    )
+    planning, yardstick = comparison.planning, Pace(0.1, 0.0)
+
+    def length(name: str, pace: Pace, budget: float | None) -> Length:
+        return planning.length(name, pace, yardstick, budget)
+
+    assert length("mhct", Pace(0.4, 0.0), None) == Length(90, pytest.approx(36), pytest.approx(4))
+    assert length("mhct", Pace(0.4, 0.0), 20.1).steps == 50
+    assert length("mhct", Pace(0.4, 0.0), 0.1).steps == 1
+    trinet = length("trinet", Pace(0.4, 0.5), 100.0)
+    assert trinet.steps == int((100 - 31 * 0.5) / 0.4) and trinet.seconds <= 100
+    laplacenet = length("laplacenet", Pace(0.4, 1.0), 100.0)
+    passes = sum(step * 96 // 1297 != (step - 1) * 96 // 1297 for step in range(1, laplacenet.steps))
+    assert 99 < laplacenet.seconds <= 100
+    assert laplacenet.seconds == pytest.approx(0.4 * laplacenet.steps + passes, abs=3)
+
+
+def test_a_recipes_method_settings_are_kept_for_its_own_method() -> None:
+    comparison = Comparison.of(
+        open_data("digits"), Path("nowhere"), contenders("mhct,fixmatch"), seeds=1, settings={"optim.lr": 0.05}
+    )
+    ours = Contender.parse("mhct").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
+    other = Contender.parse("fixmatch").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
+    assert (ours.method.unsupervised_ramp, other.method.unsupervised_ramp) == (0.3, 0.0)
+    assert other.optim.lr == 0.05
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--methods mhct,fixmach", "there is no method 'fixmach'; there are: fixmatch, "),
+        ("--methods mhct:strong_vews=routed", "unknown setting method.strong_vews; did you mean method.strong_views?"),
+        ("--methods fixmatch:threshold=2", "method.threshold='2'"),
+        ("--methods fixmatch:heads=3", "method.heads"),
+        ("--methods mhct:routed", "'routed' is not KEY=VALUE, as in mhct:strong_views=routed"),
+        ("--methods mhct,mhct", "--methods has mhct twice"),
+        ("--methods ,", "--methods is empty"),
+        ("--seeds 0", "--seeds 0: there must be one at least"),
+        ("--minutes 3", "--minutes is for --equal time"),
+        ("--method.heads 2", "method.heads: say it for the method it is of"),
+        ("--optim.unlabelled 9999", "there are 1,297 unlabelled images, and a step takes 9,999"),
+        ("--data.balance odd", "data.balance='odd'"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line_before_anything_is_written(
+    words: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        compare(tmp_path / "out", *words.split())
+    out, errors = capsys.readouterr()
+    assert (end.value.code, out, errors.count("\n")) == (2, "", 1)
+    assert expected in errors
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_protocol_in_the_same_folder_is_refused(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        compare(compared, "--methods", "mhct", "--optim.lr", "0.2")
+    assert end.value.code == 2
+    assert "is another comparison (optim.lr was 0.1 and is now 0.2); choose another --out" in capsys.readouterr().err
+
+
+def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text("{}")
+    (tmp_path / "file").touch()
+    for name, expected in {
+        "out": "plan.json is damaged; delete it to plan anew",
+        "file": "choose another --out",
+    }.items():
+        with pytest.raises(SystemExit):
+            compare(tmp_path / name, "--methods", "supervised")
+        assert expected in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cotrain", "compare", "digits", *QUICK, "--out", str(tmp_path / "out")]
+    command[command.index("10")] = "5000"
+    process = subprocess.Popen(
+        [*command, "--methods", "supervised"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 120
+    while not any(tmp_path.glob("out/supervised/seed-0/checkpoint/step-*")):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "everything is saved; go on with: the same command" in errors
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        compare(tmp_path / "out", "--methods", "supervised,mean_teacher:unsupervised_weight=1e60", "--seeds", "1")
+    errors = capsys.readouterr().err
+    assert end.value.code == 2 and errors.count("\n") == 1
+    assert "1 runs failed; mean_teacher:unsupervised_weight=1e60, seed 0: the loss was found not to be finite" in errors
+    table = rows(tmp_path / "out")
+    assert (table["supervised"]["n"], table["mean_teacher:unsupervised_weight=1e60"]["n"]) == ("1", "0")
+
+
+def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> None:
+    compare(tmp_path / "out", "--methods", "supervised", "--seeds", "1")
+    (tmp_path / "out" / "supervised" / "seed-0").rename(tmp_path / "out" / "supervised" / "seed-1")
+    (tmp_path / "out" / "supervised" / "seed-1" / "result.json").unlink()
+    comparison = Comparison.of(
+        open_data("digits"),
+        tmp_path / "out",
+        contenders("supervised"),
+        seeds=2,
+        settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
+        | {"run.checkpoint_every": 4, "run.test_evaluations": 5, "run.report": False},
+    )
+    with pytest.raises(UserError, match=r"supervised/seed-1 .*: run.seed was 0 and is now 1; choose another --out"):
+        comparison.train(Console(quiet=True))
+
+
+def test_a_run_that_was_killed_before_its_page_gets_it(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+
+    def again() -> None:
+        settings = {"optim.steps": 3, "run.report": True, "run.track": "tensorboard"}
+        cotrain.compare(toy, out=tmp_path, methods="supervised", seeds=1, config=tiny, settings=settings)
+
+    again()
+    folder = tmp_path / "supervised" / "seed-0"
+    page, result = folder / "report.html", folder / "result.json"
+    trained = result.stat().st_mtime_ns
+    page.unlink()
+    again()
+    assert page.exists()
+    [figures] = folder.glob("tensorboard/*.figures")
+    figures.unlink()
+    again()
+    assert len([*folder.glob("tensorboard/*.figures")]) == 1
+    written = page.stat().st_mtime_ns
+    again()
+    assert (result.stat().st_mtime_ns, page.stat().st_mtime_ns) == (trained, written)

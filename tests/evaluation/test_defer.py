@@ -1,0 +1,167 @@
+"""Images that are passed on to a person."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cotrain
+from cotrain import Dataset
+from cotrain.cli.main import main
+from cotrain.cli.predict import rounded_up
+from cotrain.evaluation.calibration import with_temperature
+from cotrain.evaluation.predict import as_csv, deferred
+from cotrain.runs.checkpoint import read_json, write_json
+from cotrain.runs.scores import Outputs, write_outputs
+
+
+@pytest.fixture(scope="module")
+def folder(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with valid images and a temperature of 1.5, and photos to predict: eight of them, and a torn one."""
+    folder = tmp_path_factory.mktemp("defer")
+    batches = {
+        "optim.steps": 20,
+        "optim.labelled": 8,
+        "optim.unlabelled": 16,
+        "run.baseline": False,
+        "run.report": False,
+    }
+    settings = {"data.labels": 40, "data.valid_share": 0.3, **batches}
+    cotrain.fit(toy, out=folder / "run", config=cotrain.recipe_named("digits"), settings=settings)
+    result = read_json(folder / "run" / "result.json")
+    write_json(folder / "run" / "result.json", result | {"temperature": 1.5})
+    (folder / "photos").mkdir()
+    for row in range(8):
+        Image.fromarray(toy.images[row, :, :, 0].numpy()).save(folder / "photos" / f"{row}.png")
+    (folder / "photos" / "torn.png").write_bytes(b"torn")
+    return folder
+
+
+def predicted(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> list[dict[str, str]]:
+    main(["predict", str(folder / "run"), str(folder / "photos"), *words])
+    return list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+
+def test_the_probability_is_the_calibrated_one(folder: Path, toy: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    model = cotrain.load(folder / "run")
+    assert model.temperature == 1.5
+    rows = {Path(row["path"]).stem: row for row in predicted(capsys, folder)}
+    probabilities = with_temperature(model.logits(toy.images, np.arange(8)), 1.5, "probabilities")
+    for number in range(8):
+        shown = float(rows[str(number)]["probability"])
+        assert shown == pytest.approx(probabilities[number].max().item(), abs=1e-5)
+    assert "defer" not in rows["0"]
+
+
+def test_those_to_look_at_come_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sure = {"a": 0.9, "b": 0.3, "c": 0.6, "d": 0.99}
+    rows = [{"path": name, "probability": probability, "error": ""} for name, probability in sure.items()]
+    rows.insert(2, {"path": "torn", "probability": "", "error": "unreadable"})
+    marked = deferred(rows, 0.9)
+    assert [(row["path"], row["defer"]) for row in marked] == [
+        ("torn", "yes"),
+        ("b", "yes"),
+        ("c", "yes"),
+        ("a", "no"),
+        ("d", "no"),
+    ]
+    plain = {row["path"]: row for row in predicted(capsys, folder)}
+    shown = predicted(capsys, folder, "--defer-below", "0.5")
+    assert Path(shown[0]["path"]).name == "torn.png" and shown[0]["defer"] == "yes"
+    assert all(row | {"defer": ""} == plain[row["path"]] | {"defer": ""} for row in shown)
+
+
+def test_what_is_rounded_is_only_what_is_shown() -> None:
+    row = {"path": "a.png", "class": "cat", "probability": 0.9999996, "heads_agree": 3, "error": ""}
+    (marked,) = deferred([row], 0.9999999)
+    assert marked["defer"] == "yes"
+    assert as_csv([marked]).splitlines()[1] == "a.png,cat,1.0,3,,yes"
+    assert as_csv([row | {"probability": 0.123456789}]).splitlines()[1] == "a.png,cat,0.123457,3,"
+
+
+def test_rows_have_every_digit(folder: Path, toy: Dataset) -> None:
+    model = cotrain.load(folder / "run")
+    (row,) = model.predict_files([folder / "photos" / "3.png"])
+    assert row["probability"] == model.predict(toy.images[3:4]).probabilities.max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "calibrated: temperature 1.5, fitted on 24 valid images, {wrong} of them wrong (fewer than 10, so"),
+        ({"temperature_fitted_on": {"valid_images": 24, "wrong": 11}}, "on 24 valid images, 11 of them wrong\n"),
+        ({"temperature_fitted_on": None}, "calibrated: temperature 1.5, fitted on 24 valid images\n"),
+        ({"temperature": None}, "raw, not calibrated: there is no temperature in"),
+    ],
+)
+def test_it_is_said_what_a_probability_is_worth(
+    changes: dict, said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    result = read_json(folder / "run" / "result.json")
+    write_json(tmp_path / "run" / "result.json", result | changes)
+    main(["predict", str(tmp_path / "run"), str(folder / "photos")])
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert said.format(wrong=result["temperature_fitted_on"]["wrong"]) in errors
+
+
+def test_an_error_is_promised_from_valid_images(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    logits = torch.randn(3, 3000, 2, generator=torch.Generator().manual_seed(0)).mul(4)
+    said = with_temperature(logits, 1.0, "probabilities")
+    labels = said.argmax(-1)
+    wrong = said.max(-1).values < 0.7
+    labels[wrong] = 1 - labels[wrong]
+    split = read_json(tmp_path / "run" / "split.json")
+    write_json(tmp_path / "run" / "split.json", split | {"valid": [*range(3000)]})
+    write_outputs(tmp_path / "run" / "scores.npz", {"valid": Outputs(logits, labels, np.arange(3000))})
+    main(["predict", str(tmp_path / "run"), str(folder / "photos"), "--target-error", "0.05"])
+    out, errors = capsys.readouterr()
+    assert "valid images that are not were wrong, so the error on images like the valid ones is at most" in errors
+    threshold = float(errors.split()[1])
+    for row in csv.DictReader(out.splitlines()):
+        assert row["defer"] == ("yes" if not row["probability"] or float(row["probability"]) < threshold else "no")
+
+
+@pytest.mark.parametrize(
+    ("bound", "shown"),
+    [(4.72, "4.8"), (4.7, "4.7"), (0.121, "0.13"), (9.96, "10"), (12.01, "13"), (100.0, "100"), (0.05, "0.05")],
+)
+def test_a_bound_is_rounded_up(bound: float, shown: str) -> None:
+    assert rounded_up(bound) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--target-error 0.01", "24 valid images cannot promise an error of 1 % for any of them: it takes about 528"),
+        ("--target-error 0", "it takes infinitely many answered without a mistake"),
+        ("--target-error 0.01 --defer-below 0.5", "choose one"),
+        ("--defer-below 90", "Must be <= 1"),
+    ],
+)
+def test_what_cannot_be_promised_is_one_line(
+    words: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        predicted(capsys, folder, *words.split())
+    out, errors = capsys.readouterr()
+    assert (end.value.code, out, errors.count("\n")) == (2, "", 1)
+    assert expected in errors
+
+
+def test_without_valid_images_there_is_nothing_to_promise_by(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    write_outputs(tmp_path / "run" / "scores.npz", {})
+    with pytest.raises(SystemExit):
+        main(["predict", str(tmp_path / "run"), str(folder / "photos"), "--target-error", "0.05"])
+    assert "has no valid images: train with data.valid_share=0.2" in capsys.readouterr().err
