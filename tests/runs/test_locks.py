@@ -17,9 +17,13 @@ from cotrain.data import cache, draw_split
 from cotrain.runs.run import Busy, Run
 from tests.data.photos import by_class
 
-HOLD = (
-    "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True); sys.stdin.read()"
-)
+HOLD = """
+import sys, filelock
+lock = filelock.FileLock(sys.argv[1])
+lock.acquire()
+print(flush=True)
+sys.stdin.read()
+"""
 Hold = Callable[[Path], "subprocess.Popen[str]"]
 
 
