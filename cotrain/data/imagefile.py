@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import weakref
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,10 @@ class ImageFile:
         # Kept open: on Unix the images stay readable when another process replaces the file.
         self.close = weakref.finalize(self, self.file.close)
         end = os.fstat(self.file.fileno()).st_size - LENGTH
-        length = int.from_bytes(self._bytes_at(max(end, 0), LENGTH), "little")
+        length = int.from_bytes(_read(self.file, max(end, 0), LENGTH), "little")
         if not 0 < length <= end:
             raise ValueError(f"{path} is not a whole file of images")
-        self.facts: dict[str, Any] = json.loads(self._bytes_at(end - length, length))
+        self.facts: dict[str, Any] = json.loads(_read(self.file, end - length, length))
         self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
         if self.bytes != end - length:
             raise ValueError(f"{path} is not a whole file of images")
@@ -54,12 +55,13 @@ class ImageFile:
         """All images as one tensor; the system reads them in as they are used."""
         return torch.from_numpy(self._mapped())
 
-    def _bytes_at(self, start: int, length: int) -> bytes:
-        self.file.seek(start)
-        return self.file.read(length)
-
     def _mapped(self) -> NDArray[np.uint8]:
         return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+def _read(file: FileIO, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)
 
 
 def append_facts(path: Path, facts: dict[str, Any]) -> None:
