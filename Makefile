@@ -1,30 +1,50 @@
 PYTHON ?= python3
 BIN := .venv/bin
+ifeq ($(OS),Windows_NT)
+PYTHON := python
+BIN := .venv/Scripts
+endif
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow bench check clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow bench check docs dist clean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
-test: check  ## lint, types, and the default tests
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not realdata"
+test: check  ## linters, types, and the default tests with their coverage
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" --cov
 
 test-slow: .venv/installed  ## the tests that take minutes
-	$(BIN)/pytest -m "slow or realdata"
+	$(BIN)/python -m pytest -m "slow or realdata"
 
-bench: .venv/installed  ## ratios of speed, all measured in one run
+bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
 
-check: .venv/installed
+check: .venv/installed  ## linters and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/installed-docs  ## build the site in docs/_build; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+dist: .venv/installed  ## build wheel and sdist, and try the wheel in a fresh environment
+	$(BIN)/python .ci/dist.py
+
+clean:  ## remove what these commands made, except runs/
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist docs/_build
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
-clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+.venv/installed-docs: .venv/installed
+	$(INSTALL) --editable '.[docs]'
+	touch $@

@@ -9,6 +9,8 @@ from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
 from cotrain.types import UserError
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Config",
     "Dataset",
@@ -17,6 +19,7 @@ __all__ = [
     "MultiHead",
     "Predictions",
     "UserError",
+    "__version__",
     "compare",
     "fit",
     "from_arrays",

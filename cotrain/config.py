@@ -62,6 +62,8 @@ class RunSettings(Settings):
 
 
 class Config(Settings):
+    """Every setting of a run, in sections. Frozen; unknown keys and impossible values are errors."""
+
     data: DataSettings = DataSettings()
     augment: Policy = PRESETS["paper"]
     model: ModelSettings = ModelSettings()

@@ -122,6 +122,7 @@ def miniimagenet() -> Config:
 
 
 def recipe_named(name: str) -> Config:
+    """The settings of a recipe, such as "digits"; `cotrain describe` lists them all."""
     if name not in RECIPES:
         raise UserError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
     return RECIPES[name].build()

@@ -7,7 +7,6 @@ A process of its own, because some settings hold for a whole process, and so tha
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -78,7 +78,12 @@ def most_memory() -> float:
     """GB: of the GPU where there is one, else of the process."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset / 1e9
+    import resource  # Windows has none
+
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 Work = Callable[[int], dict[str, float]]  # does it so many times; what it says is about the last time

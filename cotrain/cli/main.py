@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. An error of the user's is one line and exit code 2, an interruption is exit code 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")  # file names are bytes, and are shown as they are
+            utf8 = stream.encoding.lower().startswith("utf")  # file names are bytes, and are shown as they are
+            stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
     tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")

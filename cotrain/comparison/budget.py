@@ -1,6 +1,5 @@
 """How long the runs of a comparison are: a few trial steps of each method tell it, and what they told is kept."""
 
-import fcntl
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from filelock import FileLock
 from rich.console import Console
 
 from cotrain.config import Config, differences
@@ -91,6 +91,5 @@ class Planning:
     def _alone(self) -> Iterator[None]:
         """One process at a time measures and plans."""
         make_folder(self.folder, {PLAN, LOCK})
-        with open(self.folder / LOCK, "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with FileLock(self.folder / LOCK):
             yield

@@ -1,26 +1,26 @@
 """The decoded copy of a folder: every image once, resized, in one file that the next run opens at once."""
 
-import fcntl
-import glob
 import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from rich.console import Console
 
 from cotrain.data.decode import GREY, Unreadable, read_image
 from cotrain.data.files import FILES_A_TASK, Found, Workers, in_parts, worker_count
 from cotrain.data.home import home
 from cotrain.data.imagefile import ImageFile, append_facts
-from cotrain.progress import counted
+from cotrain.progress import counted, say
 from cotrain.types import UserError
 
 VERSION = 2
@@ -46,16 +46,33 @@ def decoded(folder: Path, found: Sequence[Found], size: str | None, console: Con
     say why.
     """
     path = _place(folder, size)
-    try:
-        old = ImageFile(path)
-    except (OSError, ValueError, KeyError):
-        old = None
     listing = [[file.path, file.size, file.modified, file.changed] for file in found]
-    if old is not None and old.facts["files"] == listing and not _any_readable(folder, old):
-        return old
-    with _writing(path) as part, Workers(worker_count(len(listing))) as workers:
-        append_facts(part, Decoding(part, workers, folder, listing, console).facts(size, old))
+    if (copy := _current(path, folder, listing)) is not None:
+        return copy
+    with _locked(path, console):
+        if (copy := _current(path, folder, listing)) is not None:  # another process wrote it in the meantime
+            return copy
+        old = _earlier(path)
+        with _writing(path) as part, Workers(worker_count(len(listing))) as workers:
+            append_facts(part, Decoding(part, workers, folder, listing, console).facts(size, old))
+            if old is not None:
+                old.close()  # Windows does not replace an open file
     return ImageFile(path)
+
+
+def _earlier(path: Path) -> ImageFile | None:
+    try:
+        return ImageFile(path)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _current(path: Path, folder: Path, listing: list[list[Any]]) -> ImageFile | None:
+    """The copy, if it holds what the folder holds."""
+    copy = _earlier(path)
+    if copy is None or copy.facts["files"] != listing or _any_readable(folder, copy):
+        return None
+    return copy
 
 
 def _any_readable(folder: Path, old: ImageFile) -> bool:
@@ -75,27 +92,39 @@ def _place(folder: Path, size: str | None) -> Path:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """A file of another name that gets its own when all went well. Those of killed processes are cleared away."""
+def _locked(path: Path, console: Console) -> Iterator[None]:
+    """One process at a time writes a copy; the others wait, and then use it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-            with open(left, "rb") as file, suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left.unlink(missing_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with open(part, "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                yield part
-                os.replace(part, path)
-            finally:
-                part.unlink(missing_ok=True)
+        folder = home() / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{path.name}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            say(console, "waiting for another process that is decoding the same images")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
     except OSError as error:
         raise UserError(
             f"cannot keep the decoded images in {path.parent}: {error.strerror}; "
             "set COTRAIN_HOME to a folder with room for them"
         ) from error
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """A file of another name that gets its own when all went well. One that a killed process left is overwritten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(b"")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -181,7 +210,8 @@ def _make_room(part: Path, size: int) -> None:
             "set COTRAIN_HOME to a folder with room for them, or choose a smaller --size"
         )
     with open(part, "r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        if sys.platform == "linux":  # elsewhere a disk that another program fills is noticed only while writing
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
         file.truncate(size)
 
 

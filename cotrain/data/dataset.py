@@ -23,6 +23,8 @@ Images = Tensor | ImageFile  # both give a tensor of some rows by images[rows]
 
 @dataclass(frozen=True)
 class Dataset:
+    """Images with their labels, and which of them are for training, validation and testing."""
+
     name: str
     images: Images  # (N, h, w, c) uint8
     hashes: NDArray[np.uint64]  # (N,) of the pixels of each image

@@ -56,8 +56,9 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
                 status = entry.stat(follow_symlinks=False)
             name = prefix + entry.name
             if stat.S_ISDIR(status.st_mode):
-                if _identity(status) not in above:
-                    yield from _walk(Path(entry.path), f"{name}/", above | {_identity(status)})
+                identity = _identity(os.stat(entry.path))  # an entry's own has no inode on Windows
+                if identity not in above:
+                    yield from _walk(Path(entry.path), f"{name}/", above | {identity})
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # not what reading would wait for
                 yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -116,6 +117,7 @@ class Workers:
             stderr=subprocess.DEVNULL,  # libtiff and others talk
             text=True,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its workers
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
         self.closing.callback(worker.__exit__, None, None, None)
         self.closing.callback(worker.kill)

@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import weakref
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ class ImageFile:
     def __init__(self, path: Path) -> None:
         """Raises OSError or ValueError where there is no such whole file."""
         self.path = path
-        self.file = os.open(path, os.O_RDONLY)  # kept open: the images stay there if the name is taken away
-        weakref.finalize(self, os.close, self.file)
-        end = os.fstat(self.file).st_size - LENGTH
-        length = int.from_bytes(os.pread(self.file, LENGTH, max(end, 0)), "little")
+        self.file = open(path, "rb", buffering=0)  # noqa: SIM115
+        # Kept open: on Unix the images stay readable when another process replaces the file.
+        self.close = weakref.finalize(self, self.file.close)
+        end = os.fstat(self.file.fileno()).st_size - LENGTH
+        length = int.from_bytes(_read(self.file, max(end, 0), LENGTH), "little")
         if not 0 < length <= end:
             raise ValueError(f"{path} is not a whole file of images")
-        self.facts: dict[str, Any] = json.loads(os.pread(self.file, length, end - length))
+        self.facts: dict[str, Any] = json.loads(_read(self.file, end - length, length))
         self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
         if self.bytes != end - length:
             raise ValueError(f"{path} is not a whole file of images")
@@ -54,7 +56,12 @@ class ImageFile:
         return torch.from_numpy(self._mapped())
 
     def _mapped(self) -> NDArray[np.uint8]:
-        return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file, 0, access=mmap.ACCESS_COPY))
+        return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+def _read(file: FileIO, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)
 
 
 def append_facts(path: Path, facts: dict[str, Any]) -> None:

@@ -1,22 +1,21 @@
 """How much memory there is for images."""
 
-import os
 from pathlib import Path
+
+import psutil
 
 from cotrain.types import UserError
 
 
 def quarter_of_memory() -> float:
     """GB."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4e9
+    return psutil.virtual_memory().total / 4e9
 
 
 def free_memory() -> float:
     """GB that the system, or the container this runs in, can still give."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [psutil.virtual_memory().available]
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
         facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -210,12 +210,12 @@ def notes_on(shown: Sequence[Shown]) -> list[str]:
 
 def page(shown: Sequence[Shown]) -> str:
     parts = files("cotrain.report") / "templates"
-    script = (parts / "sort.js").read_text()
+    script = (parts / "sort.js").read_text(encoding="utf-8")
     return _template().render(
         runs=shown,
         notes=notes_on(shown),
         ours=OURS,
-        style=(parts / "report.css").read_text(),
+        style=(parts / "report.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words=WORDS,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,14 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
-    directory = os.open(path.parent, os.O_RDONLY)
+    _force_names_to_disk(path.parent)
+
+
+def _force_names_to_disk(folder: Path) -> None:
+    """A renamed file survives a power cut once its folder is written. Windows cannot open a folder for that."""
+    if sys.platform == "win32":
+        return
+    directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
@@ -55,7 +63,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path} ({error})") from error
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from cotrain.runs.checkpoint import write_whole
 from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.tracking import TensorBoard
 
 LOSSES = ("supervised", "unsupervised")
@@ -47,12 +47,12 @@ class Log:
     def __init__(self, path: Path | None, step: int, tracker: TensorBoard | None = None) -> None:
         self.tracker = tracker
         if path is None:
-            self.file: IO[str] = open(os.devnull, "w")  # noqa: SIM115
+            self.file: IO[str] = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             return
         kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
         if not path.exists() or path.read_bytes() != kept:
             write_whole(path, kept)
-        self.file = open(path, "a")  # noqa: SIM115
+        self.file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
 
     def write(self, row: Mapping[str, float]) -> None:
         self.file.write(json.dumps(row) + "\n")

@@ -3,7 +3,6 @@
 Everything that is shown of a run is read back from there, and nothing in it is a pickle.
 """
 
-import fcntl
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,9 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
+from filelock import FileLock, Timeout
+
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
+from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.scores import Outputs, checked_outputs
 from cotrain.types import UserError
 
@@ -127,12 +128,15 @@ class Run:
     @contextmanager
     def locked(self, name: str = ".lock") -> Iterator[None]:
         """One process at a time trains a run."""
-        with open(self.folder / name, "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise Busy(f"another process is training {self.folder}") from error
+        lock = FileLock(self.folder / name)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise Busy(f"another process is training {self.folder}") from error
+        try:
             yield
+        finally:
+            lock.release()
 
 
 def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
@@ -149,7 +153,7 @@ def as_typed(command: str) -> str:
     except ValueError:
         return command
     path = Path(program)
-    ours = path.name == "cotrain" or path.parts[-2:] == ("cotrain", "__main__.py")
+    ours = path.name in ("cotrain", "cotrain.exe") or path.parts[-2:] == ("cotrain", "__main__.py")
     return shlex.join(["cotrain", *arguments]) if ours else command
 
 

@@ -65,7 +65,7 @@ def write_figures(folder: Path, step: int, shots: Mapping[str, Shot]) -> None:
             writer.add_text(tag, shot.words.encode(errors="backslashreplace").decode(), step)
         writer.close()
         for path in Path(half).iterdir():
-            path.rename(board / path.name)
+            path.replace(board / path.name)
 
 
 def _summary_writer() -> Any:

@@ -229,7 +229,7 @@ def _begin() -> None:
     if missing:
         raise UserError(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} but {' and '.join(missing)} not set: start several processes with "
-            "torchrun (docs/cluster.md), or unset WORLD_SIZE"
+            "torchrun (docs/guide/cluster.md), or unset WORLD_SIZE"
         )
     on_gpu = torch.cuda.is_available()
     try:
