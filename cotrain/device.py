@@ -1,4 +1,4 @@
-"""Where and in which precision to compute: what a setting means here, or one line on why it cannot be had."""
+"""Choose the device and the precision, or explain in one line why a setting cannot be used."""
 
 import shutil
 import subprocess
@@ -16,11 +16,11 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def pick_device(name: str, local_rank: int = 0) -> torch.device:
-    """A process of several on one machine takes the GPU of its own number."""
+    """With several processes on one machine, each uses the GPU with its local rank."""
     if name in ("auto", "cuda") and torch.cuda.is_available():
         count = torch.cuda.device_count()
         if local_rank >= count:
-            raise UserError(f"there are {count} GPUs for more processes than that; start {count} on each machine")
+            raise UserError(f"there are more processes than GPUs ({count}); start at most {count} per machine")
         return torch.device("cuda", local_rank)
     if name == "auto":
         return torch.device("cpu")
@@ -33,9 +33,9 @@ def pick_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
-    """The type of convolutions. "auto": bfloat16 on a GPU that has it, float32 elsewhere.
+    """The dtype of convolutions. "auto": bfloat16 on a GPU that supports it, otherwise float32.
 
-    Weights, batch-norm statistics, losses and votes are float32 always.
+    Weights, batch-norm statistics, losses and votes are always float32.
     """
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" and _gpu_has_bfloat16() else torch.float32
@@ -44,7 +44,7 @@ def pick_precision(name: Precision, device: torch.device) -> torch.dtype:
         return precision
     advice = "use run.precision=float32 or auto"
     if device.type == "cpu" and precision == torch.float16:
-        raise UserError(f"run.precision=float16 is for GPUs, and this is a CPU; {advice}")
+        raise UserError(f"run.precision=float16 is for GPUs; {advice}")
     if device.type == "cpu" and not _survives_bfloat16():
         raise UserError(f"run.precision=bfloat16 does not work on this CPU; {advice}")
     if device.type == "cuda" and precision == torch.bfloat16 and not _gpu_has_bfloat16():
@@ -58,7 +58,7 @@ def _gpu_has_bfloat16() -> bool:
 
 @cache
 def _survives_bfloat16() -> bool:
-    """Tried in a process of its own: some virtual machines announce instructions that they then refuse to execute."""
+    """Tried in a separate process, because some virtual machines announce instructions that they cannot execute."""
     trial = """
 import torch
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.Flatten(), torch.nn.Linear(64, 9))
@@ -69,10 +69,10 @@ with torch.autocast("cpu", torch.bfloat16):
 
 
 def check_compiler(device: torch.device) -> None:
-    """torch.compile builds C++ for a CPU, and kernels by triton for a GPU."""
+    """torch.compile needs a C++ compiler on a CPU, and triton on a GPU."""
     if device.type == "cpu":
         named = (sysconfig.get_config_var("CXX") or "").split()[:1]
         if not any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++", *named)):
-            raise UserError("run.compile needs a C++ compiler, and there is none (g++ or clang++); leave --compile out")
+            raise UserError("run.compile needs a C++ compiler; install g++ or clang++, or omit --compile")
     elif find_spec("triton") is None:
-        raise UserError("run.compile needs triton on a GPU, and it is not installed; leave --compile out")
+        raise UserError("run.compile needs triton on a GPU; install it, or omit --compile")

@@ -1,4 +1,4 @@
-"""Labels spread over a graph of nearest neighbours (Iscen et al., CVPR 2019; Sellars et al., 2021)."""
+"""Label propagation on a nearest-neighbour graph (Iscen et al., CVPR 2019; Sellars et al., 2021)."""
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ BLOCK = 1 << 24  # similarities held at once
 
 
 def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k others most similar to each row, exactly: their inner products and their places, (n, k).
+    """Exact search for the k other rows most similar to each row: their inner products and indices, (n, k).
 
-    There are fewer where there are not so many rows.
+    Fewer than k if there are not enough rows.
     """
     rows = len(features)
     k = min(k, rows - 1)
@@ -28,7 +28,7 @@ def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
-    """S = D^-1/2 W D^-1/2 with W = max(A, A^T), A the cosines of each row with its k nearest; none is below 0."""
+    """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0."""
     rows = len(features)
     similarity, places = nearest(F.normalize(features.float(), dim=1), k)
     values = similarity.clamp(min=0).double().cpu().numpy().ravel()
@@ -43,9 +43,9 @@ def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
 def propagate(
     graph: sparse.csr_array, seeds: Floats, alpha: float = 0.99, *, iterations: int = 30, tolerance: float = 1e-3
 ) -> Floats:
-    """(I - alpha S)^-1 Y for each class by conjugate gradients: (n, C) -> (n, C), nothing below 0, rows that sum to 1.
+    """(I - alpha S)^-1 Y for each class by conjugate gradients: (n, C) -> (n, C), non-negative, rows sum to 1.
 
-    A row that no label reaches is 0.
+    A row that no label reaches is all zeros.
     """
     system = sparse.eye_array(graph.shape[0], format="csr") - alpha * graph
     reached = [
@@ -55,7 +55,7 @@ def propagate(
 
 
 def aligned(probabilities: Floats, shares: Floats, times: int = 100, most: float = 0.01) -> Floats:
-    """Draws the classes' shares among the most probable ones towards the given, by at most this factor each time."""
+    """Move the shares of the predicted classes towards `shares`: rescale `times` times, each by at most 1 +- `most`."""
     for _ in range(times):
         chosen = np.bincount(probabilities.argmax(axis=1), minlength=len(shares)) / max(len(probabilities), 1)
         factors = np.clip(shares / (chosen + 1e-7), 1 - most, 1 + most)

@@ -1,4 +1,4 @@
-"""Shared mathematics: small pure functions over logits, and the modes of batch-norm that methods differ in."""
+"""Shared maths: small pure functions of logits, and the batch-norm modes in which methods differ."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ def vote_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def majority_of_others(predicted: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """For each head, the class that the others vote for, and whether those who do are more than half of all heads.
+    """For each head, the class that the others vote for, and whether it has the votes of more than half of all heads.
 
-    (H, n) predicted classes -> (H, n) classes and (H, n) bool. It takes three heads: a single other is never enough.
+    (H, n) predicted classes -> (H, n) classes and (H, n) bool. Needs three heads: one other head is never a majority.
     """
     assert len(predicted) >= 3
     winner, count = vote_of_others(predicted, classes)
@@ -47,12 +47,12 @@ def heads_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def ensemble_probabilities(logits: Tensor, rule: str) -> Tensor:
-    """Add the heads' predictions: the mean of their probabilities, or the softmax of the sum of their logits."""
+    """Combine the heads: the mean of their probabilities, or the softmax of the sum of their logits."""
     if rule == "probabilities":
         return logits.double().softmax(dim=-1).mean(dim=0)
     if rule == "logits":
         return logits.double().sum(dim=0).softmax(dim=-1)
-    raise ValueError(f"unknown ensemble rule {rule!r}: probabilities or logits")
+    raise ValueError(f"unknown ensemble rule {rule!r}: use probabilities or logits")
 
 
 def error_percent(predicted: Tensor, labels: Tensor) -> float:
@@ -60,17 +60,17 @@ def error_percent(predicted: Tensor, labels: Tensor) -> float:
 
 
 def all_agree(predicted: Tensor) -> Tensor:
-    """(H, n) predicted classes -> (n,) whether every head says the same."""
+    """(H, n) predicted classes -> (n,) whether all heads predict the same class."""
     return (predicted == predicted[0]).all(dim=0)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """H(targets, softmax(logits)) of each example: (..., C) -> (...)."""
+    """H(targets, softmax(logits)) per example: (..., C) -> (...)."""
     return -(targets * logits.float().log_softmax(dim=-1)).sum(dim=-1)
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Of each example's softmax: (..., C) -> (...). From logits, as a probability of 0 has no finite gradient."""
+    """Entropy of the softmax per example: (..., C) -> (...). From logits: at probability 0 the gradient is infinite."""
     return soft_cross_entropy(logits, logits.float().softmax(dim=-1))
 
 
@@ -81,36 +81,36 @@ def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Draws of Beta(alpha, alpha)."""
+    """Samples from Beta(alpha, alpha)."""
     parameters = torch.full((*shape, 2), alpha, device=generator.device)
     return torch._sample_dirichlet(parameters, generator)[..., 0]
 
 
 def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
-    """share * first + (1 - share) * second, with one share for each row, or one for all."""
+    """share * first + (1 - share) * second, with one share per row or one for all."""
     return torch.lerp(second, first, share.reshape(-1, *[1] * (first.ndim - 1)))
 
 
 def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(softmax(logits) || softmax(others)) of each example: (..., C) -> (...)."""
+    """KL(softmax(logits) || softmax(others)) per example: (..., C) -> (...)."""
     probabilities = logits.float().softmax(dim=-1)
     return soft_cross_entropy(others, probabilities) - soft_cross_entropy(logits, probabilities)
 
 
 def js_divergence(logits: Tensor) -> Tensor:
-    """Between the heads, the entropy of their mean less the mean of their entropies: (H, n, C) -> (n,)."""
+    """Jensen-Shannon divergence of the heads: entropy of the mean minus mean of the entropies, (H, n, C) -> (n,)."""
     probabilities, logs = logits.float().softmax(dim=-1), logits.float().log_softmax(dim=-1)
     log_mean = logs.logsumexp(dim=0) - math.log(len(logits))
     return soft_cross_entropy(log_mean, probabilities.mean(dim=0)) - soft_cross_entropy(logs, probabilities).mean(dim=0)
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:
-    """What is computed on this tensor's device inside is not in half precision, also where autocast is on."""
+    """Context that turns autocast off on the device of this tensor."""
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def mix_pool(images: Tensor, targets: Tensor, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """MixUp of every example with one drawn from the same pool, each by a share of its own of at least one half."""
+    """MixUp of every example with a random one from the same pool, each with its own share of at least one half."""
     share = beta(alpha, (len(images),), generator)
     share = torch.maximum(share, 1 - share)
     other = torch.randperm(len(images), generator=generator, device=generator.device)
@@ -118,10 +118,10 @@ def mix_pool(images: Tensor, targets: Tensor, alpha: float, generator: torch.Gen
 
 
 def interleave(batches: Sequence[Tensor]) -> list[Tensor]:
-    """Batches of the same sizes, of which the first has a part of every other, and they of it. Twice is not at all.
+    """Swap parts of the first batch with parts of the others. Sizes do not change; a second call undoes the first.
 
-    The rows of all n batches, as far as the shortest goes, are cut into n chunks; chunk i of the first batch is
-    exchanged with chunk i of batch i.
+    The rows of all n batches, up to the length of the shortest, are cut into n chunks; chunk i of the first batch is
+    swapped with chunk i of batch i.
     """
     shortest = min(len(batch) for batch in batches)
     ends = [shortest * i // len(batches) for i in range(len(batches) + 1)]
@@ -133,9 +133,9 @@ def interleave(batches: Sequence[Tensor]) -> list[Tensor]:
 
 
 def interleaved_logits(net: nn.Module, batches: Sequence[Tensor], updating: int) -> list[Tensor]:
-    """The logits of each batch (n, C), from one pass for each of the interleaved ones.
+    """The logits (n, C) of each batch, from one pass per interleaved batch.
 
-    Only pass number `updating` changes batch-norm's running statistics; so they are of a mixture of all batches.
+    Only pass number `updating` updates batch-norm's running statistics, so they describe a mixture of all batches.
     """
     logits = []
     for number, images in enumerate(interleave(batches)):
@@ -146,9 +146,9 @@ def interleaved_logits(net: nn.Module, batches: Sequence[Tensor], updating: int)
 
 
 def labelled_weak_strong(net: nn.Module, batch: Batch, weak_pass: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits of one network on labelled images, weak and strong views; the weak ones are without gradient.
+    """Logits of one network on labelled images, weak views and strong views; those of the weak views have no gradient.
 
-    "joint": they are in the same batch as the rest all the same; "separate": in a pass of their own before.
+    The weak views are in the same batch as the rest ("joint") or in a separate pass before it ("separate").
     """
     labels, images = len(batch.y), len(batch.index)
     if weak_pass == "joint":
@@ -168,9 +168,9 @@ def batch_norms(net: nn.Module) -> list[BatchNorm]:
 
 @contextmanager
 def without_update(net: nn.Module, like: nn.Module | None = None) -> Iterator[None]:
-    """Batches are normalised by their own statistics, as in training, but the running ones stay as they are.
+    """Normalise batches by their own statistics, as in training, but do not update the running statistics.
 
-    A teacher, whose batch-norm is otherwise in eval mode, is brought into the mode of the network it is `like`.
+    With `like`, the layers take the modes of that network: a teacher's batch-norm is otherwise in eval mode.
     """
     layers = batch_norms(net)
     modes = [layer.training for layer in layers]
@@ -185,7 +185,7 @@ def without_update(net: nn.Module, like: nn.Module | None = None) -> Iterator[No
 
 @contextmanager
 def evaluating(net: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """Eval mode, with or without live dropout."""
+    """Eval mode, optionally with active dropout."""
     modes = [(module, module.training) for module in net.modules()]
     for module, _ in modes:
         module.training = dropout and isinstance(module, nn.Dropout)
@@ -197,21 +197,21 @@ def evaluating(net: nn.Module, dropout: bool = False) -> Iterator[None]:
 
 
 def mixed_cross_entropy(logits: Tensor, targets: Tensor, order: Tensor, share: Tensor) -> Tensor:
-    """What each target costs where image i was mixed with image order[i]: (n, C) -> (n,).
+    """The mixup loss, split by target, for images i that were mixed with images order[i]: (n, C) -> (n,).
 
-    The mean is that of share * H(t_i, p_i) + (1 - share) * H(t_order[i], p_i), the loss of mixup, taken apart by image:
-    each image's target counts where the image stands, and where it is mixed in.
+    The mean equals the mean of share * H(t_i, p_i) + (1 - share) * H(t_order[i], p_i). Each target counts both where
+    its image comes first and where its image was mixed in.
     """
-    standing = soft_cross_entropy(logits, targets)
+    first = soft_cross_entropy(logits, targets)
     mixed_in = soft_cross_entropy(logits, targets[order])[order.argsort()]
-    return share * standing + (1 - share) * mixed_in
+    return share * first + (1 - share) * mixed_in
 
 
 @contextmanager
 def batch_statistics(net: nn.Module) -> Iterator[None]:
-    """In eval mode too, batches are normalised by their own statistics: the running ones may lag behind the weights.
+    """Normalise batches by their own statistics even in eval mode: running statistics may lag behind the weights.
 
-    The layers stay in their mode, so that one process may do this while others wait.
+    The layers keep their mode, so one process can do this while others wait.
     """
     kept = [(layer, layer.running_mean, layer.running_var) for layer in batch_norms(net)]
     for layer, _, _ in kept:

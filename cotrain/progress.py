@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar with the time left in a terminal, plain lines now and then elsewhere."""
+"""Progress of long tasks: a bar with the remaining time in a terminal, plain lines every few seconds elsewhere."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -8,16 +8,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 T = TypeVar("T")
-PLAIN_SECONDS = 10.0  # between lines when there is no terminal
+PLAIN_SECONDS = 10.0  # between lines without a terminal
 
 
 def say(console: Console, line: str) -> None:
-    """A line as it is: not wrapped, not coloured, and with its brackets."""
+    """Print a line literally: no wrapping, no colours, no markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def counted(items: Iterable[T], total: int | None, what: str, console: Console) -> Iterator[T]:
-    """Passes the items on, counting them. Without a total the count alone is shown."""
+    """Yield the items and show how many have passed. Without a total, only the count is shown."""
     began = last = time.monotonic()
     live = console.is_terminal
     shown = Progress(

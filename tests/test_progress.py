@@ -40,7 +40,7 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert shown.count(b"\x1b[2K") > 1, "the line is drawn over and over"
     assert "12/12" in text
-    for word in ("/s", "agreement 0.", "losses ", "00:00", "all heads together"):
+    for word in ("/s", "agreement 0.", "losses ", "00:00", "ensemble of 3 heads"):
         assert word in text
 
 

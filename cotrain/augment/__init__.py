@@ -1,7 +1,7 @@
-"""Weak and strong views of uint8 image batches, equal to Pillow's in every bit.
+"""Weak and strong views of uint8 image batches, bit-exact with Pillow.
 
-A `Policy` says how images may change, a `Draw` holds what was decided at random for each view of a batch, and
-`pixels` or `normalised` carry it out.
+A `Policy` holds the augmentation settings, a `Draw` holds the random decisions for each view of a batch, and `pixels`
+or `normalised` apply them.
 """
 
 from cotrain.augment.policy import OPS, PRESETS, Draw, Policy, draw_op, draw_plain, draw_strong, draw_weak

@@ -1,10 +1,10 @@
-"""CTAugment (Berthelot et al., ICLR 2020), as released with FixMatch: strong views whose strength is learnt.
+"""CTAugment (Berthelot et al., ICLR 2020), as released with FixMatch: strong views of learned strength.
 
-Every operation has one or two parameters, and every parameter's range [0, 1] is cut into bins. A bin's rate says how
-well the averaged network still recognises labelled images that were changed that much; bins with poor rates are not
-drawn. Rates are a tensor in a method's memory. As in `policy.py`, everything random is in a `Recipe`, drawn by
-vectorised numpy from one generator; `render` only carries it out, image by image with Pillow, or with numpy where that
-gives the same bits and Pillow would build tables of levels in Python, several times as slow.
+Every operation has one or two parameters, and every parameter's range [0, 1] is divided into bins. The rate of a bin
+measures how well the averaged network still recognises labelled images that were changed that much; bins with low rates
+are not drawn. The rates are a tensor in the method's memory. As in `policy.py`, all randomness is in a `Recipe`, drawn
+with vectorised numpy from one generator. `render` only applies it, image by image with Pillow, or with numpy where the
+result is bit-exact and Pillow would build its lookup tables in Python, which is several times slower.
 """
 
 from collections.abc import Callable
@@ -41,10 +41,10 @@ OPS = (
     "translate_y",
 )
 CUTOUT = OPS.index("cutout")
-DEPTH = 2  # operations in a view
+DEPTH = 2  # operations per view
 MOST_BINS = 17
 _BINS = {"identity": (0, 0), "posterize": (8, 0), "rescale": (17, 6)}
-BINS = np.array([_BINS.get(name, (MOST_BINS, 0)) for name in OPS])  # (ops, 2) of each parameter; 0: there is none
+BINS = np.array([_BINS.get(name, (MOST_BINS, 0)) for name in OPS])  # (ops, 2) bins per parameter; 0: no such parameter
 EXISTS = np.arange(MOST_BINS) < BINS[..., None]  # (ops, 2, bins)
 DECAY, FLOOR, THRESHOLD = 0.99, 0.01, 0.8
 LEVELS = np.arange(256)
@@ -62,12 +62,12 @@ RESAMPLING = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every decision of n views with k operations each."""
+    """All random decisions for n views with k operations each."""
 
     ops: NDArray[np.int64]  # (n, k) indices into OPS
-    levels: NDArray[np.float64]  # (n, k, 2) of both parameters, in [0, 1]; meaningless where there is none
-    bins: NDArray[np.int64]  # (n, k, 2) their places in the flattened rates; -1: no parameter
-    centres: NDArray[np.float64]  # (n, k, 2) of a cutout, column and row as shares of the image
+    levels: NDArray[np.float64]  # (n, k, 2) values of both parameters, in [0, 1]; ignored if there is no parameter
+    bins: NDArray[np.int64]  # (n, k, 2) their indices in the flattened rates; -1: no parameter
+    centres: NDArray[np.float64]  # (n, k, 2) column and row of a cutout, as fractions of the image
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -77,29 +77,29 @@ class Recipe:
 
 
 def initial_rates() -> Tensor:
-    """(operations, 2 parameters, 17 bins): 1 in every bin; bins that an operation does not have are 0 and stay so."""
+    """(operations, 2 parameters, 17 bins): 1 in every bin; bins that an operation does not have are always 0."""
     return torch.from_numpy(EXISTS.astype(np.float32))
 
 
 def draw_policy(rates: Tensor, n: int, rng: np.random.Generator) -> Recipe:
-    """For training: operations with equal chance, their levels from bins with good rates."""
+    """For training: operations drawn uniformly, with levels from bins with high rates."""
     ops = rng.integers(len(OPS), size=(n, DEPTH))
     cumulated = bin_weights(rates.cpu().numpy()).cumsum(axis=-1)
-    cumulated /= np.maximum(cumulated[..., -1:], FLOOR)  # ends at 1 exactly, so that no bin of weight 0 is drawn
+    cumulated /= np.maximum(cumulated[..., -1:], FLOOR)  # ends at exactly 1, so that no bin of weight 0 is drawn
     bins = (rng.random((n, DEPTH, 2, 1)) >= cumulated[ops]).sum(axis=-1)
     levels = (bins + rng.random(bins.shape)) / BINS[ops].clip(min=1)
     return _recipe(ops, levels, bins, rng)
 
 
 def draw_probe(n: int, rng: np.random.Generator) -> Recipe:
-    """For learning the rates: levels from everywhere."""
+    """For learning the rates: levels drawn from the whole range."""
     ops = rng.integers(len(OPS), size=(n, DEPTH))
     levels = rng.random((n, DEPTH, 2))
     return _recipe(ops, levels, (levels * BINS[ops]).astype(np.int64), rng)
 
 
 def then_cutout(recipe: Recipe, rng: np.random.Generator) -> Recipe:
-    """The same, and then the largest cutout."""
+    """The same recipe, followed by the largest cutout."""
     n = len(recipe)
     return Recipe(
         ops=np.hstack([recipe.ops, np.full((n, 1), CUTOUT)]),
@@ -110,7 +110,7 @@ def then_cutout(recipe: Recipe, rng: np.random.Generator) -> Recipe:
 
 
 def bin_weights(rates: NDArray[np.float32]) -> NDArray[np.float64]:
-    """How often each bin is drawn, relative to the best of its parameter; those far from the best never."""
+    """How often each bin is drawn relative to the best bin of its parameter; 0 for bins far below the best."""
     weights = np.where(EXISTS, rates.astype(np.float64) + FLOOR, 0)
     weights /= np.maximum(weights.max(axis=-1, keepdims=True), FLOOR)
     return np.where(weights < THRESHOLD, 0, weights)
@@ -124,21 +124,21 @@ def _recipe(
 
 
 def proximity(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(n, C) and (n,) -> (n,): 1 where a prediction is the label, 0 where it gives the label no chance."""
+    """(n, C) and (n,) -> (n,): 1 if all probability is on the label, 0 if none is."""
     target = F.one_hot(labels, probabilities.shape[-1])
     return 1 - 0.5 * (probabilities - target).abs().sum(dim=-1)
 
 
 def update_rates(rates: Tensor, probe_bins: Tensor, proximity: Tensor) -> None:
-    """In place: rate <- 0.99 rate + 0.01 proximity, for every bin (n, k, 2) that made one of the n images.
+    """In place: rate <- 0.99 rate + 0.01 proximity, for every bin (n, k, 2) used by one of the n images.
 
-    The updates count as made one after another, in the order of the batch; vectorised: of m updates of one bin, the
-    j-th has weight 0.01 * 0.99^(m - j).
+    Equivalent to sequential updates in batch order, but vectorised: of m updates of one bin, the j-th has weight
+    0.01 * 0.99^(m - j).
     """
     bins = probe_bins.flatten()
     values = proximity.to(rates.dtype)[:, None].expand(len(proximity), probe_bins[0].numel()).flatten()
-    used = F.one_hot(bins + 1, rates.numel() + 1)[:, 1:].to(rates.dtype)  # (updates, bins); -1 is none
-    later = (used.flip(0).cumsum(dim=0).flip(0) - used) * used  # updates of the same bin that come after
+    used = F.one_hot(bins + 1, rates.numel() + 1)[:, 1:].to(rates.dtype)  # (updates, bins); -1: no bin
+    later = (used.flip(0).cumsum(dim=0).flip(0) - used) * used  # number of later updates of the same bin
     parts = used * DECAY**later * (1 - DECAY) * values[:, None]
     flat = rates.view(-1)
     flat.mul_(DECAY ** used.sum(dim=0)).add_(parts.sum(dim=0)).clamp_(0, 1)
@@ -153,7 +153,7 @@ def learn_rates(learner: Learner, batch: Batch) -> None:
 
 
 def render(images: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """Views of (n, H, W, C) images, of 1 or 3 channels."""
+    """Views of (n, H, W, C) images with 1 or 3 channels."""
     channels = images.shape[3]
     if channels not in (1, 3):
         raise ValueError(f"CTAugment changes images of 1 or 3 channels, not of {channels}")
@@ -181,7 +181,7 @@ def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
 
 
 def cut_out(picture: Image.Image, level: float, centre: list[float]) -> Image.Image:
-    """Mid-grey square of up to half the shorter side around a pixel, cut off at all borders."""
+    """Paint a mid-grey square of up to half the shorter side around a pixel, clipped at the borders."""
     width, height = picture.size
     side = 1 + int(level * min(width, height) * 0.499)
     left, top = int(centre[0] * width) - side // 2, int(centre[1] * height) - side // 2
@@ -192,7 +192,7 @@ def cut_out(picture: Image.Image, level: float, centre: list[float]) -> Image.Im
 
 
 def rescale(picture: Image.Image, level: float, method: float) -> Image.Image:
-    """Enlarge the middle, with one of six filters."""
+    """Enlarge the centre, with one of six filters."""
     width, height = picture.size
     share = 0.25 * level
     middle = picture.crop((share * width, share * height, (1 - share) * width, (1 - share) * height))
@@ -250,7 +250,7 @@ def _moved(a: float, b: float, c: float, d: float, e: float, f: float, picture: 
 
 
 def _signed(level: float) -> float:
-    """-0.3 to 0.3."""
+    """Map [0, 1] to [-0.3, 0.3]."""
     return (2 * level - 1) * 0.3
 
 

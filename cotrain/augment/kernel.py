@@ -1,8 +1,8 @@
-"""Views on the CPU: one compiled loop over the images of a batch, equal to Pillow in every bit.
+"""Views on the CPU, bit-exact with Pillow: one compiled loop over the images of a batch.
 
-A picture is a (H, W, C) array of levels; beside it goes `hidden`, (H, W, 1), one where mid-grey is painted at the end.
-Levels are written to bytes as they are, and to floats through a table or by arithmetic that gives the same.
-All compiled code is in this one file, because numba's cache notices no change in another.
+A picture is an (H, W, C) array of levels. Its mask `hidden`, (H, W, 1), is one for pixels that become mid-grey at the
+end. Levels are copied to byte outputs, and mapped to float outputs by a table or by arithmetic with the same result.
+All compiled code is in this file, because numba's cache does not notice changes in other files.
 """
 
 from typing import Any
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from cotrain.augment import policy
 
-# Without fastmath: a fused or reordered float operation would leave Pillow's rounding.
+# No fastmath: fused or reordered float operations would round differently from Pillow.
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
-# So that a loop over channels, called with the constant 3, is unrolled: about three times as fast.
+# Inlining unrolls loops over channels when they are called with the constant 3: about three times as fast.
 inlined = numba.njit(inline="always", error_model="numpy")
 written_in_llvm: Any = intrinsic
-MIRRORED = 16
-# 1 / 255 as two floats.
+MIRRORED = 16  # pixels reversed at a time
+# 1 / 255 as the sum of two floats.
 UNIT = np.float32(1 / 255)
 UNIT_REST = np.float32(1 / 255 - float(UNIT))
-# Arrays are not unpacked, and views of them made rarely: numba counts their references, which takes longer than a row.
-# Hot loops index by np.uintp: numba tests a signed index each time, as it could count from the end.
+# Arrays are not unpacked, and views are made rarely: numba's reference counting takes longer than processing a row.
+# Hot loops use np.uintp indices: numba checks every signed index, because it could be negative.
 
 
 @compiled
@@ -43,9 +43,9 @@ def render(
 ) -> None:
     """Write view i of images[rows[i]] to out[i].
 
-    `draw` is the fields of a Draw, `style` those of the policy that are not in it, `cutout` (C,) the levels of boxes.
-    `truncated` (C, 256) maps the levels of truncated views; `table` (C, 257) has what to write for each level and for
-    mid-grey, last; `formula` is what `calculate` needs to give the same as the table, or has no columns.
+    `draw` has the fields of a Draw, `style` the policy's settings that are not in it, `cutout` (C,) the level of boxes.
+    `truncated` (C, 256) maps the levels of truncated views; `table` (C, 257) has the output for each level, and last
+    for mid-grey. With `formula`, `calculate` gives the same result as the table; it has no columns if there is none.
     """
     flip, shift, truncate, ops, magnitudes, affines, boxes = draw
     zero_padding, crop_last, grey_fill, grey_box = style
@@ -85,7 +85,7 @@ def render(
 def operate(
     ops: NDArray, magnitudes: NDArray, affines: NDArray, grey: bool, grey_fill: bool, pictures: NDArray, masks: NDArray
 ) -> int:
-    """Apply the operations to the first picture, and to its mask if anything is grey; where both are then."""
+    """Apply the operations to the first picture, and to its mask if `grey`. Returns the index of the result."""
     shown = 0
     for k in range(len(ops)):
         if ops[k] in policy.GEOMETRIC:
@@ -111,10 +111,10 @@ def crop(
     formula: NDArray,
     target: NDArray,
 ) -> None:
-    """Flip (bytes only), and show what is so far down and to the right; outside, mirrored at the border or zero."""
+    """Shift by (down, right) and optionally flip (bytes only). Outside the picture: mirrored at the border, or zero."""
     height, width, channels = source.shape
     if not flip:
-        # One run of memory; what it brings from beyond the end of a row is outside, and written again.
+        # One contiguous copy. Pixels that wrap around the end of a row are in the padding, which is written below.
         start = (down * width + right) * channels
         write(source, max(0, start), table, formula, target, max(0, -start), source.size - abs(start))
     elif channels == 3 and width - abs(right) >= MIRRORED:
@@ -135,7 +135,7 @@ def crop(
 def fetch(
     source: NDArray, down: int, right: int, flip: bool, part: tuple[int, int, int, int], table: NDArray, target: NDArray
 ) -> None:
-    """A part of a crop, pixel by pixel."""
+    """Write a part of a crop, pixel by pixel."""
     if source.shape[2] == 3:
         fetch_pixels(source, down, right, flip, part, table, target, 3)
     else:
@@ -171,7 +171,7 @@ def mirrored(place: int, size: int) -> int:
 
 @compiled
 def mirror_inside(source: NDArray, down: int, right: int, target: NDArray) -> None:
-    """The part of a flipped crop that is inside, for three channels; the last pixels of a row perhaps twice."""
+    """The part of a flipped crop inside the picture, for three channels. May write the last pixels of a row twice."""
     height, width, _ = source.shape
     first, last = max(0, -right), min(width, width - right)
     levels, result = source.ravel(), target.ravel()
@@ -184,7 +184,7 @@ def mirror_inside(source: NDArray, down: int, right: int, target: NDArray) -> No
 
 @written_in_llvm
 def mirror_pixels(_: Any, source: Any, start: Any, target: Any, place: Any) -> Any:
-    """Turn around MIRRORED pixels of three bytes: one instruction instead of three loads and stores for each."""
+    """Reverse MIRRORED pixels of three bytes: one shuffle instead of three loads and stores per pixel."""
     vector = ir.VectorType(ir.IntType(8), 3 * MIRRORED)
     order = [3 * pixel + c for pixel in reversed(range(MIRRORED)) for c in range(3)]
 
@@ -205,7 +205,7 @@ def mirror_pixels(_: Any, source: Any, start: Any, target: Any, place: Any) -> A
 def write(
     picture: NDArray, start: int, table: NDArray, formula: NDArray, target: NDArray, place: int, length: int
 ) -> None:
-    """So many levels from a start to a place, both at a pixel's first channel."""
+    """Write `length` levels from `start` in the picture to `place` in the target, both at a first channel."""
     source, result = picture.ravel()[start : start + length], target.ravel()[place : place + length]
     if target.itemsize == 1:
         for i in range(length):
@@ -228,10 +228,10 @@ def fused(_: Any, a: Any, b: Any, c: Any) -> Any:
 
 @compiled
 def calculate(source: NDArray, formula: NDArray, target: NDArray) -> int:
-    """Float32's (level / 255 - mean) / std, each division a product with a reciprocal that two floats hold together.
+    """(level / 255 - mean) / std in float32. Each division is a product with a reciprocal stored as two floats.
 
-    The rows of `formula` are the mean, the reciprocal of std and what that lacks; its columns alternate the channels.
-    As many levels as it has columns are made at a time; how many are made in all is returned.
+    The rows of `formula` are the mean, the reciprocal of std and its rounding error; its columns cycle through the
+    channels. Levels are computed in blocks of as many as there are columns; returns how many were computed.
     """
     mean, scale, rest = formula[0], formula[1], formula[2]
     block = formula.shape[1]
@@ -319,7 +319,7 @@ def within(column: int, row: int, height: int, width: int) -> bool:
 
 @compiled
 def slide_rows(affine: NDArray, picture: NDArray, outside: int, target: NDArray) -> None:
-    """The affine map when every row only moves as a whole: translation and ShearX."""
+    """The affine map if every row only moves as a whole: translations and ShearX."""
     height, width, channels = picture.shape
     b, c, e, f = affine[1], affine[2], affine[4], affine[5]
     source, result = picture.reshape((height, width * channels)), target.reshape((height, width * channels))
@@ -366,7 +366,7 @@ def solarize(threshold: int, picture: NDArray) -> None:
 
 @compiled
 def blend(degenerate: NDArray, picture: NDArray, factor: np.float32) -> None:
-    """Pillow's blend, in float32 and truncated."""
+    """Pillow's blend: in float32, then truncated."""
     base, flat = degenerate.ravel(), picture.ravel()
     for i in range(flat.size):
         start = np.float32(base[i])
@@ -376,7 +376,7 @@ def blend(degenerate: NDArray, picture: NDArray, factor: np.float32) -> None:
 
 @inlined
 def find_degenerate(op: int, picture: NDArray, target: NDArray) -> None:
-    """What the enhancers blend with: black, greys, the mean grey, a smoother picture."""
+    """What the enhancers blend with: black, the greyscale picture, its mean grey, or a smoothed picture."""
     if op == policy.BRIGHTNESS:
         fill(target, 0)
     elif op == policy.CONTRAST:
@@ -423,7 +423,7 @@ def spread_luma(picture: NDArray, target: NDArray, channels: int) -> None:
 
 @compiled
 def smooth(picture: NDArray, target: NDArray) -> None:
-    """3x3 smoothing, centre 5 and the others 1 of 13; the border stays as it is."""
+    """3x3 smoothing with weights 5/13 in the centre and 1/13 around it; the border does not change."""
     height, width, channels = picture.shape
     line = width * channels
     source, result = picture.reshape((height, line)), target.reshape((height, line))
@@ -441,7 +441,7 @@ def smooth(picture: NDArray, target: NDArray) -> None:
 
 @compiled
 def find_autocontrast(picture: NDArray, table: NDArray) -> None:
-    """Each channel's range stretched to 0..255."""
+    """A table that stretches each channel's range to 0..255."""
     height, width, channels = picture.shape
     line = width * channels
     source = picture.reshape((height, line))
@@ -463,7 +463,7 @@ def find_autocontrast(picture: NDArray, table: NDArray) -> None:
 
 @compiled
 def find_equalize(picture: NDArray, table: NDArray) -> None:
-    """Each channel's levels spread so that all of 0..255 are about equally frequent."""
+    """A table that spreads each channel's levels about evenly over 0..255."""
     height, width, channels = picture.shape
     counts = np.zeros((channels, 256), np.int64)
     if channels == 3:

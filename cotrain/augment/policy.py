@@ -1,7 +1,7 @@
-"""What an augmentation policy is, and the random decisions that one batch of its views takes.
+"""Augmentation policies, and the random decisions for one batch of views.
 
-Everything random happens here, in vectorised numpy from one generator; `kernel.py` and `tensor.py` only carry out
-a `Draw`, so the two agree to the bit. Rules and ranges: RandAugment as in the paper's table and as in FixMatch.
+All randomness is here, in vectorised numpy from one generator. `kernel.py` and `tensor.py` only apply a `Draw`, so
+their results are bit-exact. The operations and ranges are RandAugment's, as in the paper's table and as in FixMatch.
 """
 
 import math
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from cotrain.types import Settings, UserError
 
-# These numbers are compiled into kernel.py, whose cache does not notice a change here: edit that file too.
+# These indices are compiled into kernel.py, whose cache does not notice a change here: edit that file too.
 OPS = (
     "AutoContrast",
     "Brightness",
@@ -38,7 +38,7 @@ ENHANCERS = ("Brightness", "Color", "Contrast", "Sharpness")
 GEOMETRIC = (ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y)
 IS_GEOMETRIC = np.isin(np.arange(len(OPS)), GEOMETRIC)
 IDENTITY_AFFINE = np.array([65536, 0, 32768, 0, 65536, 32768])
-# FixMatch runs these on RGB and adds a fresh alpha, so what an earlier op left empty stays black.
+# FixMatch applies these to RGB and adds a new alpha channel, so areas that an earlier operation left empty stay black.
 OPAQUE = (AUTO_CONTRAST, EQUALIZE, POSTERIZE, SOLARIZE)
 
 PAPER_RANGES: dict[str, tuple[float, float]] = {
@@ -68,27 +68,28 @@ TRUNCATED = ((_SIGNED * 0.5 + 0.5) * 255).astype(np.uint8)
 
 
 class Policy(Settings):
-    """The settings of weak and strong views. `PRESETS` names the three combinations found in the literature."""
+    """Settings of weak and strong views. `PRESETS` has the three combinations used in the literature."""
 
-    flip: bool = Field(True, description="mirror half of the images left to right")
-    crop: float = Field(0.125, ge=0, lt=1, description="pad by this share of each side, then crop back at random")
-    pad: Literal["reflect", "zero"] = Field("reflect", description="what the crop's padding shows")
-    operations: int = Field(3, ge=0, description="operations drawn, with replacement, for each strong view")
-    probability: float = Field(1.0, ge=0, le=1, description="chance that a drawn operation is applied")
+    flip: bool = Field(True, description="flip half of the images horizontally")
+    crop: float = Field(0.125, ge=0, lt=1, description="pad by this fraction of each side, then crop at random")
+    pad: Literal["reflect", "zero"] = Field("reflect", description="padding before the crop")
+    operations: int = Field(3, ge=0, description="operations per strong view, drawn with replacement")
+    probability: float = Field(1.0, ge=0, le=1, description="probability that a drawn operation is applied")
     magnitudes: Literal["paper", "levels"] = Field(
-        "paper", description="continuous ranges of the paper, or FixMatch's integer levels 1 to 9"
+        "paper", description="the paper's continuous ranges, or FixMatch's integer levels 1 to 9"
     )
     order: Literal["weak_first", "ops_first"] = Field(
-        "weak_first", description="whether flip and crop come before or after operations and cutout"
+        "weak_first", description="apply flip and crop before or after the operations and cutout"
     )
     fill: Literal["black", "grey"] = Field(
-        "black", description="what geometry leaves outside; grey paints it mid-grey at the end, as FixMatch's alpha"
+        "black",
+        description="fills areas left empty by geometric operations; grey: filled at the end, as in FixMatch",
     )
     cutout: Literal["random", "fixed", "none"] = Field(
-        "random", description="box of random side up to half the width, FixMatch's box of half of each side, or none"
+        "random", description="a box of random side up to half the width, FixMatch's box of half of each side, or none"
     )
     truncate: bool = Field(
-        False, description="before a strong view's operations, lower the 47 levels that FixMatch's float trip lowers"
+        False, description="before the operations, lower the 47 pixel levels that FixMatch's float conversion lowers"
     )
 
 
@@ -101,15 +102,15 @@ PRESETS: dict[str, Policy] = {
 
 @dataclass(frozen=True)
 class Draw:
-    """Every decision of n views with up to k operations each; row i is the whole recipe of view i."""
+    """All random decisions for n views with up to k operations each; row i fully describes view i."""
 
     flip: NDArray[np.bool_]  # (n,)
-    shift: NDArray[np.int64]  # (n, 2) rows and columns from the image's corner to the crop's
+    shift: NDArray[np.int64]  # (n, 2) offset in rows and columns of the crop's corner from the image's
     truncate: NDArray[np.bool_]  # (n,)
     ops: NDArray[np.int64]  # (n, k) indices into OPS
     magnitudes: NDArray[np.float64]  # (n, k)
     affines: NDArray[np.int64]  # (n, k, 6) see `fixed_point_affines`
-    boxes: NDArray[np.int64]  # (n, 4) cutout's left, top, right, bottom; the last two are excluded
+    boxes: NDArray[np.int64]  # (n, 4) left, top, right, bottom of the cutout; right and bottom are exclusive
 
     def __len__(self) -> int:
         return len(self.flip)
@@ -119,7 +120,7 @@ class Draw:
 
 
 def draw_plain(n: int) -> Draw:
-    """The images as they are."""
+    """No change to the images."""
     return Draw(
         flip=np.zeros(n, np.bool_),
         shift=np.zeros((n, 2), np.int64),
@@ -132,19 +133,19 @@ def draw_plain(n: int) -> Draw:
 
 
 def draw_op(name: str, magnitudes: ArrayLike, height: int, width: int) -> Draw:
-    """One operation alone, one view per magnitude."""
+    """A single operation, with one view per magnitude."""
     if name not in OPS:
         raise ValueError(f"unknown operation {name!r}: choose one of {', '.join(OPS)}")
     column = np.asarray(magnitudes, np.float64).reshape(-1, 1)
     if name == "Rotate" and np.any(np.abs(column) >= 90):
-        raise ValueError("Rotate supports angles between -90 and 90 degrees, both excluded")
+        raise ValueError("Rotate supports angles between -90 and 90 degrees, exclusive")
     return _with_operations(draw_plain(len(column)), np.full(column.shape, OPS.index(name)), column, height, width)
 
 
 def draw_weak(policy: Policy, n: int, height: int, width: int, rng: np.random.Generator) -> Draw:
     """Flip and crop only."""
     padding = _padding(policy.crop, height, width)
-    reach = padding if height != width else padding[0]  # the same numbers, drawn faster
+    reach = padding if height != width else padding[0]  # draws the same numbers, but faster
     return replace(
         draw_plain(n),
         flip=(rng.random(n) < 0.5) & policy.flip,
@@ -172,9 +173,9 @@ def draw_strong(policy: Policy, n: int, height: int, width: int, rng: np.random.
 def fixed_point_affines(
     ops: NDArray[np.int64], magnitudes: NDArray[np.float64], height: int, width: int
 ) -> NDArray[np.int64]:
-    """Pillow's 16.16 coefficients (a, b, c, d, e, f) of each operation, the identity for those that are not geometric.
+    """Pillow's 16.16 fixed-point coefficients (a, b, c, d, e, f) per operation; the identity if it is not geometric.
 
-    Output pixel (x, y) shows the input's column (a*x + b*y + c) >> 16 and row (d*x + e*y + f) >> 16.
+    Output pixel (x, y) shows the input pixel in column (a*x + b*y + c) >> 16 and row (d*x + e*y + f) >> 16.
     """
 
     moving = np.flatnonzero(IS_GEOMETRIC[ops])
@@ -187,7 +188,7 @@ def fixed_point_affines(
     cos, sin = np.round(np.cos(angle), 15), np.round(np.sin(angle), 15)
     a, b = cos, sin + only(SHEAR_X, magnitude)
     d, e = -sin + only(SHEAR_Y, magnitude), cos
-    # A rotation keeps the centre where it is; Pillow rounds a translation to whole pixels.
+    # A rotation keeps the centre fixed; Pillow rounds translations to whole pixels.
     c = cos * (-width / 2) + sin * (-height / 2) + width / 2
     f = -sin * (-width / 2) + cos * (-height / 2) + height / 2
     c += only(TRANSLATE_X, np.floor(magnitude * width + 0.5))
@@ -209,8 +210,8 @@ def _padding(crop: float, height: int, width: int) -> NDArray[np.int64]:
     padding = np.array([int(crop * height), int(crop * width)])
     if crop > 0 and not padding.all():
         raise UserError(
-            f"images of {height}x{width} are too small for a crop of {100 * crop:g} %: "
-            f"at least {math.ceil(1 / crop)} pixels a side, or set augment.crop=0"
+            f"images of {height}x{width} are too small for augment.crop={crop:g}; "
+            f"use images of at least {math.ceil(1 / crop)} pixels per side, or set augment.crop=0"
         )
     return padding
 
@@ -238,15 +239,15 @@ def _random_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> 
 
 
 def shifted_boxes(side: NDArray[np.float64], centre: NDArray[np.float64], height: int, width: int) -> NDArray[np.int64]:
-    """The paper's Cutout: shifted into the image at the left and top, cut off at the right and bottom."""
+    """The paper's Cutout: shifted into the image at the left and top, clipped at the right and bottom."""
     size = np.array([width, height])
     first = np.maximum(0, centre - side / 2).astype(np.int64)
-    last = np.minimum(size, first + side).astype(np.int64)  # included, as in Pillow's rectangle
+    last = np.minimum(size, first + side).astype(np.int64)  # inclusive, as in Pillow's rectangle
     return np.where(side > 0, np.hstack([first, np.minimum(last + 1, size)]), 0)
 
 
 def _fixed_boxes(n: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """FixMatch's Cutout: half of each side long, cut off at all four borders."""
+    """FixMatch's Cutout: half of each side, clipped at all four borders."""
     size = np.array([width, height])
     centre = rng.integers(size, size=(n, 2))
     return np.hstack([np.maximum(0, centre - size // 4), np.minimum(size, centre + size // 4)])

@@ -1,7 +1,7 @@
-"""Views on any device: batched tensor operations over the views that share an operation, equal to `kernel.py`.
+"""Views on any device, bit-exact with `kernel.py`: tensor operations on all views that share an operation.
 
-Which views share one is known from the `Draw`, on the CPU, so nothing waits for the device.
-Pictures are (n, H, W, C) uint8; `hidden`, (n, H, W, 1), is true where mid-grey is painted at the end.
+The `Draw` is on the CPU, so the views can be grouped by operation without waiting for the device.
+Pictures are (n, H, W, C) uint8; `hidden`, (n, H, W, 1), is true for pixels that become mid-grey at the end.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from cotrain.augment.policy import (
 
 
 def render(images: Tensor, rows: Tensor, draw: Draw, policy: Policy, cutout: NDArray, table: NDArray) -> Tensor:
-    """The views of images[rows], written through `table` (C, 257): one entry for each level, the last for mid-grey."""
+    """The views of images[rows], mapped through `table` (C, 257): one output per level, and the last for mid-grey."""
     device = images.device
     picture = images[rows.to(device)]
     hidden = torch.zeros_like(picture[..., :1], dtype=torch.bool)
@@ -54,7 +54,7 @@ def render(images: Tensor, rows: Tensor, draw: Draw, policy: Policy, cutout: NDA
 def _operate(
     picture: Tensor, hidden: Tensor, ops: NDArray, magnitudes: NDArray, affines: NDArray, policy: Policy
 ) -> None:
-    """Apply to each view, in place, its own operation."""
+    """Apply each view's operation in place."""
     for op in np.unique(ops):
         if op in LEVEL_OPERATIONS:
             views = _views(ops == op, picture)
@@ -82,7 +82,7 @@ def _per_view(values: NDArray, device: torch.device) -> Tensor:
 
 
 def _sample(picture: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Each view's picture[row, column], zero where that lies outside."""
+    """Each view's picture[row, column], zero outside the picture."""
     height, width = picture.shape[1:3]
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     view = torch.arange(len(picture), device=picture.device)[:, None, None]
@@ -99,7 +99,7 @@ def _affine_source(affines: NDArray, picture: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _crop_source(picture: Tensor, draw: Draw, policy: Policy) -> tuple[Tensor, Tensor]:
-    """Rows (n, H, 1) and columns (n, 1, W) that each view's crop shows; those of zero padding lie outside."""
+    """Rows (n, H, 1) and columns (n, 1, W) that each view's crop shows; zero padding has indices outside it."""
     height, width = picture.shape[1:3]
     rows = np.arange(height) + draw.shift[:, :1]
     columns = np.arange(width) + draw.shift[:, 1:]
@@ -119,7 +119,7 @@ def _inside_boxes(boxes: NDArray, picture: Tensor) -> Tensor:
 
 
 def _blend(degenerate: Tensor, picture: Tensor, magnitudes: NDArray) -> Tensor:
-    """Pillow's blend, in float32 and truncated."""
+    """Pillow's blend: in float32, then truncated."""
     base = degenerate.float()
     factor = _per_view(magnitudes.astype(np.float32), picture.device)
     return (base + factor * (picture.float() - base)).clamp(0, 255).to(torch.uint8)
@@ -148,7 +148,7 @@ def _contrast(picture: Tensor, magnitudes: NDArray) -> Tensor:
 
 
 def _sharpness(picture: Tensor, magnitudes: NDArray) -> Tensor:
-    """Blend with a 3x3 smoothing, centre 5 and the others 1 of 13; the border has none."""
+    """Blend with a 3x3 smoothing (weights 5/13 in the centre, 1/13 around it); the border is not smoothed."""
     smooth = picture.int()
     three = smooth[:, :-2] + smooth[:, 1:-1] + smooth[:, 2:]
     nine = three[:, :, :-2] + three[:, :, 1:-1] + three[:, :, 2:]
@@ -168,7 +168,7 @@ def _solarize(picture: Tensor, magnitudes: NDArray) -> Tensor:
 
 def _autocontrast(picture: Tensor, _: NDArray) -> Tensor:
     low, high = picture.amin((1, 2))[..., None].double(), picture.amax((1, 2))[..., None].double()
-    scale = torch.full_like(low, 255) / (high - low)  # a scalar over a tensor would be rounded twice
+    scale = torch.full_like(low, 255) / (high - low)  # dividing a scalar by a tensor would round twice
     level = torch.arange(256, device=picture.device)
     stretched = (level * scale + -low * scale).clamp(0, 255)
     return _look_up(torch.where(high > low, stretched, level).to(torch.uint8), picture)

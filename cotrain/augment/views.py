@@ -1,4 +1,4 @@
-"""Carrying out a `Draw`: on CPU images by the compiled kernel, on any other device by batched tensor operations."""
+"""Apply a `Draw`: with the compiled kernel for images on the CPU, with batched tensor operations on other devices."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ Route = Literal["auto", "kernel", "tensor"]
 
 
 def pixels(images: Tensor, rows: Rows, draw: Draw, policy: Policy, *, threads: int = 1, path: Route = "auto") -> Tensor:
-    """Views of images[rows] as uint8 (n, H, W, C); FixMatch's mid-grey, 127.5, is shown as 127."""
+    """Views of images[rows] as uint8 (n, H, W, C); FixMatch's mid-grey, 127.5, becomes 127."""
     levels = np.append(np.arange(256), 127).astype(np.uint8)
     return _render(images, rows, draw, policy, np.tile(levels, (images.shape[3], 1)), NO_FORMULA, threads, path)
 
@@ -39,14 +39,14 @@ def normalised(
     """Views of images[rows] as float32 (n, C, H, W), channels last in memory: (pixel / 255 - mean) / std."""
     channels = images.shape[3]
     if not len(mean) == len(std) == channels:
-        raise ValueError(f"images of {channels} channels need as many means and stds, got {len(mean)} and {len(std)}")
+        raise ValueError(f"images with {channels} channels need as many means and stds, got {len(mean)} and {len(std)}")
     table, formula = _normalisation(tuple(mean), tuple(std))
     return _render(images, rows, draw, policy, table, formula, threads, path).permute(0, 3, 1, 2)
 
 
 @lru_cache(maxsize=16)
 def _normalisation(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[NDArray, NDArray]:
-    """The table of all levels, and the kernel's formula if that gives the same to the bit."""
+    """The table of all levels, and the kernel's formula if it gives bit-exact results."""
     channels, centre, spread = len(mean), np.array(mean, np.float32), np.array(std, np.float32)
     levels = np.append(np.arange(256, dtype=np.float32) / np.float32(255), np.float32(0.5))
     table = (levels - centre[:, None]) / spread[:, None]
@@ -61,7 +61,7 @@ def _normalisation(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[NDA
 def _render(
     images: Tensor, rows: Rows, draw: Draw, policy: Policy, table: NDArray, formula: NDArray, threads: int, path: Route
 ) -> Tensor:
-    """`table` (C, 257) has what to write for each level of each channel, and last for mid-grey."""
+    """`table` (C, 257) has the output for each level of each channel, and last for mid-grey."""
     rows = torch.as_tensor(rows, dtype=torch.int64)
     _check(images, rows, draw)
     channels = images.shape[3]
@@ -102,7 +102,7 @@ def _run_kernel(
 
 
 def _check(images: Tensor, rows: Tensor, draw: Draw) -> None:
-    """The kernel reads and writes without bounds: refuse what would leave the arrays."""
+    """The kernel does not check bounds: refuse anything that would read or write outside the arrays."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(f"images must be uint8 of shape (N, H, W, C), not {images.dtype} of {tuple(images.shape)}")
     if len(rows) != len(draw):
@@ -112,7 +112,7 @@ def _check(images: Tensor, rows: Tensor, draw: Draw) -> None:
     if rows.device.type == "cpu":
         lowest, highest = rows.numpy().min(), rows.numpy().max()
         if lowest < 0 or highest >= len(images):
-            raise IndexError(f"rows must lie in 0..{len(images) - 1}, not {lowest}..{highest}")
+            raise IndexError(f"rows must be in 0..{len(images) - 1}, not {lowest}..{highest}")
     height, width = images.shape[1:3]
     if (draw.boxes > [width, height, width, height]).any() or (abs(draw.shift) >= [height, width]).any():
-        raise ValueError(f"the draw was made for larger images than {height}x{width}")
+        raise ValueError(f"the draw was made for images larger than {height}x{width}")

@@ -1,4 +1,4 @@
-"""What is in some data, what is wrong with them, and what `fit` would do: said before training begins."""
+"""The tables of `cotrain data check`: what the data contain, what is wrong with them, and what `fit` would do."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
 from cotrain.data.dataset import UNLABELLED
 from cotrain.pipeline.messages import network, warnings_about
 
-LISTED = 20  # examples of a problem; the rest is a number
+LISTED = 20  # examples shown per problem; the rest are only counted
 
 
 def overview(dataset: Dataset) -> Table:
@@ -20,84 +20,88 @@ def overview(dataset: Dataset) -> Table:
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
     size = int(np.prod(dataset.images.shape, dtype=np.int64)) / 1e6
     table = _table(Text(dataset.name))
-    table.add_row("found", Text(dataset.layout))
+    table.add_row("layout", Text(dataset.layout))
     table.add_row("images", f"{rows:,}")
     if dataset.sizes:
-        table.add_row("sizes", _sizes(dataset))
+        table.add_row("image sizes", _sizes(dataset))
         modes = Counter[str]()
         for (_, _, mode), count in dataset.sizes.items():
             modes[mode] += count
-        table.add_row("modes", ", ".join(f"{mode} {count:,}" for mode, count in modes.most_common()))
-    table.add_row("used as", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
-    table.add_row("takes", f"{size:,.0f} MB, {dataset.kept}")
+        table.add_row("colour modes", ", ".join(f"{mode} ({count:,})" for mode, count in modes.most_common()))
+    table.add_row("network input", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
+    table.add_row("decoded size", f"{size:,.0f} MB, {dataset.kept}")
     return table
 
 
 def classes(dataset: Dataset, split: Split | None) -> Table:
-    """Counts of each class. An unlabelled image has a class here if its label is known but not used."""
+    """Images per class. An unlabelled image is counted under its class if its label is known but not used."""
     labels = dataset.labels.numpy()
     if split is None:
         known = dataset.train[labels[dataset.train] != UNLABELLED]
         parts = {"labelled": known, "unlabelled": np.setdiff1d(dataset.train, known)}
-        parts |= {"valid": dataset.valid, "test": dataset.test}
+        parts |= {"validation": dataset.valid, "test": dataset.test}
     else:
         labelled, valid, test = (np.array(rows, np.int64) for rows in (split.labelled, split.valid, split.test))
         parts = {"labelled": labelled, "unlabelled": np.setdiff1d(split.unlabelled, labelled)}
-        parts |= {"valid": valid, "test": test}
+        parts |= {"validation": valid, "test": test}
     table = Table("class", *parts, title="Classes", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     counts = [np.bincount(labels[rows] + 1, minlength=len(dataset.classes) + 1) for rows in parts.values()]
     for index, name in enumerate(dataset.classes, start=1):
         table.add_row(Text(name), *(f"{of_part[index]:,}" for of_part in counts))
-    table.add_row("nobody said", *(f"{of_part[0]:,}" for of_part in counts), style="dim")
+    table.add_row("unlabelled", *(f"{of_part[0]:,}" for of_part in counts), style="dim")
     table.add_section()
-    table.add_row("all", *(f"{of_part.sum():,}" for of_part in counts), style="bold")
+    table.add_row("total", *(f"{of_part.sum():,}" for of_part in counts), style="bold")
     return table
 
 
 def problems(dataset: Dataset, split: Split | None) -> Table:
-    table = Table("", "number", "which", title="Problems", title_justify="left")
+    table = Table("problem", "count", "examples", title="Problems", title_justify="left")
     table.columns[1].justify = "right"
-    found = list(_problems(dataset, split))
-    for what, number, examples in found:
-        table.add_row(what, f"{number:,}", Text("\n".join(_some(examples))))
-    if not found:
+    rows = list(_problems(dataset, split))
+    for problem, count, examples in rows:
+        table.add_row(problem, f"{count:,}", Text("\n".join(_shortened(examples))))
+    if not rows:
         table.add_row("none", "", "")
     return table
 
 
 def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int, list[str]]]:
     if dataset.unreadable:
-        yield "unreadable", len(dataset.unreadable), [f"{path}: {why}" for path, why in dataset.unreadable.items()]
+        yield (
+            "unreadable files",
+            len(dataset.unreadable),
+            [f"{path}: {why}" for path, why in dataset.unreadable.items()],
+        )
     if dataset.missing:
-        yield "rows of the table without a file", len(dataset.missing), list(dataset.missing)
+        yield "label table rows without a file", len(dataset.missing), list(dataset.missing)
     if groups := duplicates(dataset):
-        yield "same image twice or more", len(groups), [_together(dataset, group) for group in groups]
-    if at_odds := [_together(dataset, group, labels=True) for group in groups if contradicts(dataset, group)]:
-        yield "same image, different labels", len(at_odds), at_odds
+        yield "duplicate images", len(groups), [_group(dataset, group) for group in groups]
+    if conflicting := [_group(dataset, group, labels=True) for group in groups if contradicts(dataset, group)]:
+        yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
-        yield "test image also trained on", len(leaked), [_name(dataset, row) for row in leaked]
+        yield "test images also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
     labels = dataset.labels.numpy()
     absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
     if len(absent):
-        yield "labels no training image has", len(absent), [dataset.classes[index] for index in absent]
+        yield "classes without a labelled training image", len(absent), [dataset.classes[index] for index in absent]
 
 
 def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     """What `fit` would do."""
-    table = _table("fit would")
-    held = f", test on {len(split.test):,}" if split.test else ", and have nothing to test on"
-    table.add_row("train", f"on {len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images{held}")
-    table.add_row("with", f"{network(config)}, by {config.method.name}")
     optim = config.optim
-    table.add_row(
-        "for", f"{optim.steps:,} steps of {optim.labelled} labelled and {config.unlabelled} unlabelled images"
-    )
-    mirrored = "mirrored at random" if config.augment.flip else "never mirrored"
-    table.add_row("views", f"{mirrored} (augment.flip); `cotrain data show` draws them")
+    table = _table("What fit would do")
+    table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images")
+    table.add_row("test on", f"{len(split.test):,} images" if split.test else "nothing: there are no test images")
+    table.add_row("method", config.method.name)
+    table.add_row("network", network(config))
+    table.add_row("steps", f"{optim.steps:,}")
+    table.add_row("images per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
+    flips = "random horizontal flips" if config.augment.flip else "no horizontal flips"
+    table.add_row("augmentation", f"{flips} (augment.flip); `cotrain data show` draws examples")
     for line in warnings_about(dataset, split):
-        table.add_row("note", Text(line))
+        table.add_row("warning", Text(line))
     return table
 
 
@@ -110,12 +114,13 @@ def _sizes(dataset: Dataset) -> str:
     for (height, width, _), count in dataset.sizes.items():
         sizes[height, width] += count
     if len(sizes) <= 3:
-        return ", ".join(f"{height}x{width} {count:,}" for (height, width), count in sizes.most_common())
+        return ", ".join(f"{height}x{width} ({count:,})" for (height, width), count in sizes.most_common())
     smallest, largest = min(sizes, key=np.prod), max(sizes, key=np.prod)
-    return f"{len(sizes):,} different, from {smallest[0]}x{smallest[1]} to {largest[0]}x{largest[1]} (height x width)"
+    between = f"from {smallest[0]}x{smallest[1]} to {largest[0]}x{largest[1]}"
+    return f"{len(sizes):,} different sizes, {between} (height x width)"
 
 
-def _together(dataset: Dataset, rows: np.ndarray, labels: bool = False) -> str:
+def _group(dataset: Dataset, rows: np.ndarray, labels: bool = False) -> str:
     names = [_name(dataset, row) + (f" ({_label(dataset, row)})" if labels else "") for row in rows[:3]]
     return " = ".join(names) + (f" = {len(rows) - 3:,} more" if len(rows) > 3 else "")
 
@@ -129,5 +134,5 @@ def _label(dataset: Dataset, row: int) -> str:
     return "unlabelled" if label == UNLABELLED else dataset.classes[label]
 
 
-def _some(examples: list[str]) -> list[str]:
+def _shortened(examples: list[str]) -> list[str]:
     return examples if len(examples) <= LISTED else [*examples[:LISTED], f"... and {len(examples) - LISTED:,} more"]

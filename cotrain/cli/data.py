@@ -26,14 +26,14 @@ AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 @data_app.command(name="fetch")
 def fetch_command(name: str, *, into: Path | None = None) -> None:
-    """Download one of the paper's data sets from its official address and verify it.
+    """Download one of the paper's datasets from its official address and verify its checksum.
 
     Parameters
     ----------
     name
         cifar10, cifar100 or svhn.
     into
-        The folder for it; by default one where `cotrain fit NAME` finds it.
+        Where to put it; by default a folder where `cotrain fit NAME` finds it.
     """
     folder = fetch(name, console, into=into)
     say(console, f"{name} is in {folder}")
@@ -41,14 +41,14 @@ def fetch_command(name: str, *, into: Path | None = None) -> None:
 
 @data_app.command(name="check")
 def check_command(data: str, *, options: Options | None = None) -> None:
-    """What is in DATA, what is wrong with it, and what `fit` would do with the same options.
+    """Report what DATA contains, what is wrong with it, and what `fit` would do with the same options.
 
-    Exit code 2 if `fit` would refuse.
+    The exit code is 2 if `fit` would refuse the data.
 
     Parameters
     ----------
     data
-        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
     """
     options = options or Options()
     dataset, config = _opened(data, options, skip_unreadable=True)
@@ -68,7 +68,7 @@ def check_command(data: str, *, options: Options | None = None) -> None:
 
 
 def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:
-    """The data, and what `fit` would be configured with."""
+    """The data, and the configuration that `fit` would use."""
     settings = options.data_settings.model_copy(update=changes)
     dataset = open_data(data, settings, memory=options.memory, console=console)
     return dataset, configured(dataset, options.config, options.preset, options.settings)
@@ -90,21 +90,21 @@ def show_command(
     classes: AtLeastOne = 20,
     options: Options | None = None,
 ) -> None:
-    """Draw originals of every class with their weak and strong views: what the network sees.
+    """Draw what the network sees: images of every class with their weak and strong views.
 
     Parameters
     ----------
     data
-        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
     out
         A new PNG file.
     each
-        Images of each class.
+        Images per class.
     classes
-        Draw at most so many classes.
+        Maximum number of classes to draw.
     """
     if out.exists():
-        raise UserError(f"{out} exists already; choose another --out")
+        raise UserError(f"{out} already exists; choose another --out")
     dataset, config = _opened(data, options or Options())
     views = config.method.views
     sheet = draw_sheet(
@@ -116,17 +116,17 @@ def show_command(
 
 @data_app.command(name="split")
 def split_command(data: str, *, out: Path, options: Options | None = None) -> None:
-    """Draw a split and keep it in a file, to train on it with `cotrain fit DATA --split FILE`.
+    """Draw a split and write it to a file, for use with `cotrain fit DATA --split FILE`.
 
     Parameters
     ----------
     data
-        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
     out
         A new JSON file.
     """
     if out.exists():
-        raise UserError(f"{out} exists already, and a split is never overwritten; choose another --out")
+        raise UserError(f"{out} already exists, and a split is never overwritten; choose another --out")
     dataset, config = _opened(data, options or Options())
     split = draw_split(dataset, config.data, config.run.seed)
     for line in warnings_about(dataset, split):
@@ -137,7 +137,7 @@ def split_command(data: str, *, out: Path, options: Options | None = None) -> No
         for part, rows in [
             ("labelled", split.labelled),
             ("unlabelled", split.unlabelled),
-            ("valid", split.valid),
+            ("validation", split.valid),
             ("test", split.test),
         ]
     )

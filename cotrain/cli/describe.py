@@ -1,4 +1,4 @@
-"""`cotrain describe`: the recipes, and the network, the images per step and the settings of one."""
+"""`cotrain describe`: the list of recipes, or the network, images per step and settings of one recipe."""
 
 from typing import Annotated, Any, Literal
 
@@ -23,20 +23,20 @@ def describe_command(
     channels: Positive = None,
     changes: Changes = (),
 ) -> None:
-    """The network, the images of a step, and every setting of a recipe. Without a recipe: what recipes there are.
+    """Show the network, the images per step and every setting of a recipe. Without a recipe, list the recipes.
 
     Parameters
     ----------
     recipe
         A recipe's name.
     preset
-        The paper's equations, or the released code's readings of them.
+        The paper's equations, or the released code's reading of them.
     classes
-        Classes to count parameters for; by default those of the recipe's data set.
+        Number of classes, for counting parameters; by default those of the recipe's dataset.
     channels
-        Image channels; by default those of the recipe's data set.
+        Number of image channels; by default those of the recipe's dataset.
     changes
-        KEY=VALUE, as for fit.
+        KEY=VALUE, as in fit.
     """
     if recipe is None:
         table = Table("recipe", "command, cost and expected result", title="Recipes", title_justify="left")
@@ -76,7 +76,7 @@ def step_table(config: Config) -> Table:
         "unlabelled, weak views": views.weak * config.unlabelled,
         "unlabelled, strong views": views.strong * config.unlabelled,
     }
-    table = Table("images a step", "number")
+    table = Table("images per step", "number")
     table.columns[1].justify = "right"
     for name, number in rows.items():
         if number:

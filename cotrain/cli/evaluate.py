@@ -16,18 +16,18 @@ console = Console()
 def evaluate_command(
     run: Path, *, data: str | None = None, labels: Path | None = None, memory: float | None = None
 ) -> None:
-    """Errors of a finished run on its test images, computed anew.
+    """Recompute the test errors of a finished run.
 
     Parameters
     ----------
     run
         A run folder.
     data
-        Where the data lie now, if they moved; other content than the run was made from is refused.
+        Where the data are now, if they moved. Data that differ from those of the run are refused.
     labels
-        Where the table of labels lies now, if it moved.
+        Where the label table is now, if it moved.
     memory
-        As for fit.
+        As in fit.
     """
     opened = Run.open(run)
     settings = opened.config.data
@@ -36,9 +36,10 @@ def evaluate_command(
     source = data or opened.split.source
     if source is None:
         raise UserError(
-            f"{run} was made from arrays; say where they are with --data, or use cotrain.evaluation.evaluate.evaluate"
+            f"{run} was trained on arrays; pass them as an .npz file with --data, or call "
+            "cotrain.evaluation.evaluate.evaluate"
         )
     if data is None and not is_openable(source):
-        raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
+        raise UserError(f"the data of {run} are no longer at {source}; pass their new location with --data")
     dataset = open_data(source, settings, memory=memory, console=console)
     console.print(result_table(opened, evaluate(opened, dataset)))

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""Options shared by several commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ class Options:
     Parameters
     ----------
     labels
-        A table of path and label for a folder of images (data.labels_file; by default its labels.csv). Or a number:
-        keep the labels of that many training images only (data.labels).
+        A table of paths and labels for a folder of images (data.labels_file; by default its labels.csv). Or a number:
+        use the labels of only that many training images (data.labels).
     size
-        data.size: resize images to this side, or to HEIGHTxWIDTH.
+        data.size: resize images to a square of this side, or to HEIGHTxWIDTH.
     skip_unreadable
-        data.skip_unreadable: go on where more than a tenth of the images are not readable.
+        data.skip_unreadable: continue even if more than a tenth of the images are unreadable.
     memory
-        GB that decoded images may take; a folder that takes more is read from disk as it is used. By default a quarter
-        of the machine's memory.
+        GB of memory for decoded images; a folder that needs more is read from disk during training. By default a
+        quarter of the machine's memory.
     seed
-        run.seed: draws everything that is random.
+        run.seed: the seed of everything random.
     recipe
-        Where the settings start from (`cotrain describe` lists them); by default digits for digits, else small32.
+        The settings to start from (`cotrain describe` lists recipes); by default digits for digits, otherwise small32.
     preset
-        The paper's equations, or the released code's readings of them.
+        The paper's equations, or the released code's reading of them.
     changes
         KEY=VALUE: change any setting (`cotrain fit --help` lists them); `--KEY VALUE` does the same.
     """
@@ -58,7 +58,7 @@ class Options:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The changes asked for, by dotted key."""
+        """The requested changes, by dotted key."""
         counted = self.labels is not None and self.labels.isdigit()
         short = {
             "data.labels": self.labels if counted else None,
@@ -75,7 +75,7 @@ class Options:
 
 
 def _absolute(table: str) -> str:
-    """A run may be evaluated from elsewhere; a table that is not here may be in the folder of images."""
+    """So that the run can be evaluated from another folder. A table that is not here may be in the image folder."""
     return str(Path(table).resolve()) if Path(table).exists() else table
 
 

@@ -24,47 +24,50 @@ def predict_command(
     defer_below: Share = None,
     target_error: Share = None,
 ) -> None:
-    """Predict image files: path, class, probability, how many heads agree, and an error where a file is unreadable.
+    """Predict image files: path, class, probability, number of heads that agree, and the error if a file is unreadable.
 
-    With one of the last two options there is a column `defer`, and the images that a person should look at come first.
+    --defer-below and --target-error add a column `defer` and list the images that a person should look at first.
 
     Parameters
     ----------
     run
         A run folder.
     images
-        Image files and folders of them.
+        Image files, or folders of them.
     out
         A new CSV file; by default the table is printed.
     defer_below
-        Pass images on to a person whose probability is below this.
+        Defer images whose probability is below this to a person.
     target_error
-        Pass on as many as it takes for the error of the others to be at most this, if they are like the run's valid
-        images, which tell it with 95 % confidence.
+        Defer as many images as needed to keep the error on the rest at or below this. The threshold is chosen on the
+        run's validation images and holds with 95 % confidence for images like them.
     """
     if defer_below is not None and target_error is not None:
-        raise UserError("--defer-below and --target-error both say what to pass on; choose one")
+        raise UserError("--defer-below and --target-error both set what to defer; use only one")
     if not images:
         raise UserError("predict needs image files or folders after the run folder")
     if out is not None and out.exists():
-        raise UserError(f"{out} exists already; choose another --out")
+        raise UserError(f"{out} already exists; choose another --out")
     model = load(run)
     if target_error is not None:
         promised = promised_threshold(run, model, target_error)
         defer_below = promised.probability
-        shown = f"{promised.wrong} of {promised.answered} valid images that are not were wrong"
+        evidence = f"{promised.wrong} of the other {promised.answered} validation images were wrong"
         most = rounded_up(100 * promised.bound)
-        bound = f"so the error on images like the valid ones is at most {most} % (95 % confidence)"
-        print(f"below {promised.probability:.9g} images are passed on: {shown}, {bound}", file=sys.stderr)
+        bound = f"so the error on images like them is at most {most} % (95 % confidence)"
+        print(
+            f"deferring images with a probability below {promised.probability:.9g}: {evidence}, {bound}",
+            file=sys.stderr,
+        )
     paths = find_images(images)
-    aside = Console(stderr=True)
+    progress = Console(stderr=True)
     rows = list(
         track(
             model.predict_files(paths),
             "predicting",
             len(paths),
-            console=aside,
-            disable=not aside.is_terminal,
+            console=progress,
+            disable=not progress.is_terminal,
             transient=True,
         )
     )
@@ -76,10 +79,10 @@ def predict_command(
         return
     write_csv(out, rows)
     unreadable = sum(bool(row["error"]) for row in rows)
-    to_look_at = f", {sum(row['defer'] == 'yes' for row in rows)} for a person" if defer_below is not None else ""
-    print(f"{len(rows)} images, {unreadable} unreadable{to_look_at} -> {out}")
+    to_review = f", {sum(row['defer'] == 'yes' for row in rows)} deferred" if defer_below is not None else ""
+    print(f"{len(rows)} images, {unreadable} unreadable{to_review} -> {out}")
 
 
 def rounded_up(bound: float) -> str:
-    """With two digits: a bound holds with more, never with less."""
+    """To two significant digits. Rounding down would claim a tighter bound than the data support."""
     return f"{float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(bound))):g}"

@@ -1,4 +1,4 @@
-"""The table that ends `cotrain fit` and `cotrain evaluate`."""
+"""The table at the end of `cotrain fit` and `cotrain evaluate`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,40 +9,54 @@ from rich.text import Text
 from cotrain.evaluation.verdict import Verdict
 from cotrain.progress import clock
 from cotrain.runs.run import Run
+from cotrain.types import Method
 
 
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     folder, method = run.folder, run.config.method
-
-    def percent(value: float | None) -> str:
-        return "unknown: there is no test set" if value is None else f"{value:.2f} %"
-
     table = Table("", "test error", title="Result", title_justify="left")
     if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
-        baseline, seconds = result["labelled_only_error"], result.get("labelled_only_seconds")
-        time = f", the same {result['steps']:,} steps in {clock(seconds)}" if seconds is not None else ""
-        table.add_row("labelled images only", "not trained" if baseline is None else f"{percent(baseline)}{time}")
+        table.add_row("baseline (labelled images only)", _baseline(result))
     for number, error in enumerate((result["head_errors"] or []) if method.heads > 1 else [], start=1):
-        table.add_row(f"head {number}", percent(error))
-    both = "all heads together" if method.heads > 1 else "labelled and unlabelled images"
-    used = both if method.views.any_unlabelled else "labelled images only"
-    table.add_row(used, percent(result["test_error"]), style="bold")
+        table.add_row(f"head {number}", _percent(error))
+    table.add_row(_name(method), _percent(result["test_error"]), style="bold")
     table.add_section()
     if result["test_interval"] is not None:
         low, high = result["test_interval"]
-        table.add_row("95 % interval", f"{low:.1f} to {high:.1f} %, from {result['test_images']:,} test images")
-    if found := result.get("verdict"):
-        points = f"{found['difference']:+.1f} points ({found['low']:+.1f} to {found['high']:+.1f})"
-        few = "; too few images differ" if Verdict(**found).few else ""
-        table.add_row("unlabelled images", f"{found['word']}: {points}{few}")
+        table.add_row("95 % confidence interval", f"{low:.1f} to {high:.1f} % ({result['test_images']:,} test images)")
+    if result.get("verdict"):
+        table.add_row("effect of unlabelled images", _effect(Verdict(**result["verdict"])))
     if method.heads > 1:
-        table.add_row("heads agree on", f"{100 * result['agreement']:.1f} % of unlabelled images")
+        table.add_row("all heads agree", f"on {100 * result['agreement']:.1f} % of the unlabelled images")
     if "seconds" in result:
-        table.add_row("labels, seed", f"{result['labels']}, {result['seed']}")
-        table.add_row("time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
+        table.add_row("labelled images", f"{result['labels']:,}")
+        table.add_row("seed", str(result["seed"]))
+        table.add_row("training time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
     for warning in result.get("warnings", []):
-        table.add_row("note", warning)
+        table.add_row("warning", warning)
     table.add_row("run folder", Text(str(folder)))
     if (folder / "report.html").exists():
-        table.add_row("page", Text(str(folder / "report.html")))
+        table.add_row("report", Text(str(folder / "report.html")))
     return table
+
+
+def _name(method: Method) -> str:
+    if not method.views.any_unlabelled:
+        return "labelled images only"
+    return f"ensemble of {method.heads} heads" if method.heads > 1 else "labelled and unlabelled images"
+
+
+def _percent(error: float | None) -> str:
+    return "unknown (no test images)" if error is None else f"{error:.2f} %"
+
+
+def _baseline(result: Mapping[str, Any]) -> str:
+    error, seconds = result["labelled_only_error"], result.get("labelled_only_seconds")
+    if error is None:
+        return "not trained"
+    return _percent(error) + (f" (same {result['steps']:,} steps, in {clock(seconds)})" if seconds is not None else "")
+
+
+def _effect(verdict: Verdict) -> str:
+    points = f"{verdict.difference:+.1f} points ({verdict.low:+.1f} to {verdict.high:+.1f})"
+    return f"{verdict.word}: {points}" + ("; too few images differ to tell" if verdict.few else "")

@@ -1,4 +1,4 @@
-"""A picture of what the network sees: of every class a few originals, each with weak and strong views."""
+"""A contact sheet of what the network sees: a few images of each class with their weak and strong views."""
 
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ from cotrain.data.source import near
 from cotrain.runs.checkpoint import write_whole
 from cotrain.types import UserError
 
-TILE = 96  # small images are enlarged by a whole factor up to about this
+TILE = 96  # pixels; small images are enlarged by a whole factor to about this size
 GAP, MARGIN, NAME_WIDTH, LINE = 4, 16, 150, 22
 INK, PALE, PAPER = "#1a1a1a", "#777777", "white"
 
@@ -24,13 +24,13 @@ INK, PALE, PAPER = "#1a1a1a", "#777777", "white"
 def draw_sheet(
     dataset: Dataset, policy: Policy, *, weak: int = 2, strong: int = 3, each: int = 2, classes: int = 20, seed: int = 0
 ) -> Image.Image:
-    """`each` training images of every class, and of those without a label, with their views side by side."""
+    """`each` training images of every class, and as many unlabelled ones, with their views side by side."""
     rng = np.random.default_rng(seed)
     chosen = _choose(dataset, each, classes, rng)
     rows = np.concatenate([some for _, some in chosen])
     height, width, channels = dataset.shape
     if channels not in (1, 3):
-        raise UserError(f"images of {channels} channels cannot be drawn, only those of 1 or 3")
+        raise UserError(f"images with {channels} channels cannot be drawn; only 1 or 3 channels can")
 
     def views(count: int, draw: Draw) -> NDArray[np.uint8]:
         """(n, count, h, w, c)"""
@@ -41,7 +41,7 @@ def draw_sheet(
     columns = [
         ("image", views(1, draw_plain(len(rows)))),
         ("weak views", views(weak, draw_weak(policy, weak * len(rows), height, width, rng))),
-        ("strong views, one for each head", views(strong, draw_strong(policy, strong * len(rows), height, width, rng))),
+        ("strong views, one per head", views(strong, draw_strong(policy, strong * len(rows), height, width, rng))),
     ]
     return _lay_out(dataset, [(name, len(some)) for name, some in chosen], columns)
 

@@ -1,4 +1,4 @@
-"""The decoded copy of a folder: every image once, resized, in one file that the next run opens at once."""
+"""A cache of decoded folders: all images of a folder, resized, in one file that later runs open immediately."""
 
 import hashlib
 import json
@@ -17,22 +17,22 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from cotrain.data.decode import GREY, Unreadable, read_image
-from cotrain.data.files import FILES_A_TASK, Found, Workers, in_parts, worker_count
+from cotrain.data.files import FILES_PER_TASK, Found, Workers, in_parts, worker_count
 from cotrain.data.home import home
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.progress import counted, say
 from cotrain.types import UserError
 
 VERSION = 2
-LARGEST_KEPT = 96  # images that all have one size up to this keep it
-OTHERWISE = 64
+LARGEST_KEPT = 96  # images that all share one size keep it, up to this side
+SIDE = 64
 
 Header = list[Any]  # height, width, mode
 
 
 @dataclass(frozen=True)
 class Known:
-    """What an earlier copy has of a file that did not change since."""
+    """What an earlier copy holds about a file that has not changed since."""
 
     row: int
     header: Header
@@ -40,10 +40,10 @@ class Known:
 
 
 def decoded(folder: Path, found: Sequence[Found], size: str | None, console: Console) -> ImageFile:
-    """The images of `found`, in order, as one file; what did not change since the last time is not decoded again.
+    """The images of `found`, in order, as one file. Only files that changed since the last time are decoded again.
 
-    `size` is HEIGHTxWIDTH, or None to choose. A file that cannot be read is a row of zeros, and the facts' `errors`
-    say why.
+    `size` is HEIGHTxWIDTH, or None to choose one. An unreadable file becomes a row of zeros; `facts["errors"]` holds
+    the reason.
     """
     path = _place(folder, size)
     listing = [[file.path, file.size, file.modified, file.changed] for file in found]
@@ -76,7 +76,7 @@ def _current(path: Path, folder: Path, listing: list[list[Any]]) -> ImageFile | 
 
 
 def _any_readable(folder: Path, old: ImageFile) -> bool:
-    """Whether a file that could not be read can be read now: a disk or a permission may have come back."""
+    """Whether a file that was unreadable can be read now, for example after a disk or permission was restored."""
     for name in old.facts["errors"]:
         try:
             read_image(folder / name, *old.shape[1:])
@@ -129,7 +129,7 @@ def _writing(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Writes the pixels of the files in `listing` to `part`."""
+    """Decodes the files in `listing` into the file `part`."""
 
     part: Path
     workers: Workers
@@ -138,10 +138,12 @@ class Decoding:
     console: Console
 
     def facts(self, size: str | None, old: ImageFile | None) -> dict[str, Any]:
-        """Does it, and returns the facts about the images."""
+        """Decode everything and return the facts about the images."""
         known = self._known(old)
         headers: list[Any] = [known[row].header if row in known else None for row in range(len(self.listing))]
-        for row, header in self._answers([row for row, header in enumerate(headers) if header is None], "looking at"):
+        for row, header in self._answers(
+            [row for row, header in enumerate(headers) if header is None], "reading headers of"
+        ):
             headers[row] = header
         height, width, channels = shape = _choose_shape([header for header in headers if "error" not in header], size)
 
@@ -180,17 +182,17 @@ class Decoding:
         return {row: before[tuple(file)] for row, file in enumerate(self.listing) if tuple(file) in before}
 
     def _answers(self, rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
-        """What the workers say of each of these rows."""
+        """The workers' answer for each of these rows."""
         tasks = [
             {"paths": [os.path.join(self.folder, self.listing[row][0]) for row in some], "rows": some, **task}
-            for some in in_parts(rows, FILES_A_TASK)
+            for some in in_parts(rows, FILES_PER_TASK)
         ]
         each = (answer for several in self.workers.map(tasks) for answer in several)
         yield from counted(zip(rows, each, strict=True), len(rows), f"{what} images", self.console)
 
 
 def _choose_shape(headers: list[Header], size: str | None) -> tuple[int, int, int]:
-    """Height, width and channels: as asked, or what serves these images; grey if all are."""
+    """Height and width as requested, or chosen to suit the images; one channel if all images are grey."""
     channels = 1 if headers and all(mode in GREY for _, _, mode in headers) else 3
     if size is not None:
         height, width = map(int, size.split("x"))
@@ -198,7 +200,7 @@ def _choose_shape(headers: list[Header], size: str | None) -> tuple[int, int, in
     sizes = {(height, width) for height, width, _ in headers}
     if len(sizes) == 1 and max(*(only := sizes.pop())) <= LARGEST_KEPT:
         return *only, channels
-    side = min([OTHERWISE, *([round(median(min(height, width) for height, width, _ in headers))] if headers else [])])
+    side = min([SIDE, *([round(median(min(height, width) for height, width, _ in headers))] if headers else [])])
     return side, side, channels
 
 
@@ -206,8 +208,8 @@ def _make_room(part: Path, size: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if free < size:
         raise UserError(
-            f"the decoded images take {size / 1e9:.1f} GB, and {part.parent} has {free / 1e9:.1f} GB left; "
-            "set COTRAIN_HOME to a folder with room for them, or choose a smaller --size"
+            f"the decoded images need {size / 1e9:.1f} GB, but {part.parent} has only {free / 1e9:.1f} GB left; "
+            "set COTRAIN_HOME to a folder with enough space, or choose a smaller --size"
         )
     with open(part, "r+b") as file:
         if sys.platform == "linux":  # elsewhere a disk that another program fills is noticed only while writing

@@ -1,4 +1,4 @@
-"""A data set: its images, in memory or in one file, their labels, and which rows were given for what."""
+"""A dataset: its images, in memory or in one file, their labels, and which rows are for training and testing."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ UNLABELLED = -1
 AT_ONCE = 512
 ENOUGH_FOR_STATISTICS = 50_000
 
-Images = Tensor | ImageFile  # both give a tensor of some rows by images[rows]
+Images = Tensor | ImageFile  # images[rows] is a tensor for both
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class Dataset:
 
     name: str
     images: Images  # (N, h, w, c) uint8
-    hashes: NDArray[np.uint64]  # (N,) of the pixels of each image
-    labels: Tensor  # (N,) int64, UNLABELLED where nobody said
+    hashes: NDArray[np.uint64]  # (N,) one per image, of its pixels
+    labels: Tensor  # (N,) int64, UNLABELLED if there is no label
     classes: tuple[str, ...]
     train: NDArray[np.int64]  # rows
     valid: NDArray[np.int64]
     test: NDArray[np.int64]
-    source: str | None = None  # what `open_data` opens it by; None: it came as arrays
-    layout: str = "arrays"  # what was found there, in words
-    mirror: bool = True  # whether a mirrored image is still of its class
+    source: str | None = None  # the argument for `open_data`; None: arrays
+    layout: str = "arrays"  # how the source is organised, in words
+    mirror: bool = True  # whether a mirrored image keeps its class
     paths: tuple[str, ...] = ()  # the file of each row, if rows are files
-    sizes: Mapping[tuple[int, int, str], int] = field(default_factory=dict)  # files of each height, width and mode
+    sizes: Mapping[tuple[int, int, str], int] = field(default_factory=dict)  # number of files by height, width and mode
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file -> why it could not be read
-    missing: tuple[str, ...] = ()  # rows of a table of labels whose file is not there
-    notes: tuple[str, ...] = ()  # what a user should know about how the files were read
+    missing: tuple[str, ...] = ()  # label table rows whose file does not exist
+    notes: tuple[str, ...] = ()  # what the user should know about how the files were read
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -49,12 +49,12 @@ class Dataset:
 
     @property
     def kept(self) -> str:
-        """Where the images are, in words."""
-        return "in memory" if isinstance(self.images, Tensor) else "read from disk as they are used"
+        """Where the images are kept, in words."""
+        return "in memory" if isinstance(self.images, Tensor) else "read from disk during training"
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of every pixel, label and part: two data sets with the same one are the same."""
+        """A hash of all pixels, labels and parts: datasets with the same fingerprint are the same."""
         digest = hashlib.blake2b(str(self.shape).encode(), digest_size=16)
         for array in (self.hashes, self.labels.numpy(), self.train, self.valid, self.test):
             digest.update(str((array.shape, array.dtype)).encode())
@@ -63,9 +63,9 @@ class Dataset:
         return digest.hexdigest()
 
     def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel over these images, in [0, 1] units.
+        """Mean and standard deviation of each channel over these images, for pixels scaled to [0, 1].
 
-        Of very many images, evenly spaced ones stand for all.
+        A large set is represented by evenly spaced images.
         """
         rows = evenly(rows, ENOUGH_FOR_STATISTICS)
         levels, channels = np.arange(256) / 255, self.shape[-1]
@@ -81,7 +81,7 @@ class Dataset:
 
 
 def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """All of them, or at most so many, evenly spaced."""
+    """At most `most` of the rows, evenly spaced."""
     return rows[:: max(1, -(-len(rows) // most))]
 
 
@@ -97,7 +97,7 @@ def from_arrays(
     layout: str = "arrays",
     mirror: bool = True,
 ) -> Dataset:
-    """A data set from uint8 images (N, h, w) or (N, h, w, c) and integer labels, -1 where there is none."""
+    """Make a dataset from uint8 images (N, h, w) or (N, h, w, c) and integer labels, with -1 for unlabelled images."""
     parts = {"train": (images, labels), "valid": valid, "test": test}
     pixels, targets, rows, start = [], [], {}, 0
     for part, pair in parts.items():
@@ -110,15 +110,17 @@ def from_arrays(
             targets.append(checked[1])
     if len({array.shape[1:] for array in pixels}) > 1:
         shapes = ", ".join("x".join(map(str, array.shape[1:])) for array in pixels)
-        raise UserError(f"{name}: the parts have images of different sizes ({shapes})")
+        raise UserError(
+            f"{name}: training, validation and test images differ in size ({shapes}); resize them to one size"
+        )
     all_labels = np.concatenate(targets)
     if classes is None and all_labels.max() >= len(all_labels):
         raise UserError(
-            f"{name}: there is a label {all_labels.max()} among {len(all_labels)} images; classes count from 0"
+            f"{name}: label {all_labels.max()} is too large for {len(all_labels)} images; number the classes from 0"
         )
     for part in ("valid", "test"):
         for row in np.flatnonzero(all_labels[rows[part]] == UNLABELLED)[:1]:
-            raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may lack one")
+            raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may be unlabelled")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
     _check_labels(name, all_labels, classes)
     check_known(name, targets[0], classes)
@@ -152,14 +154,14 @@ def _check(
         targets = targets[:, 0]
     if targets.ndim != 1 or targets.dtype.kind not in "iu":
         raise UserError(
-            f"{what} labels have shape {targets.shape} of {targets.dtype}; they must be one whole number an image"
+            f"{what} labels have shape {targets.shape} of {targets.dtype}; they must be one integer per image"
         )
     if targets.size and targets.max() > np.iinfo(np.int32).max:
-        raise UserError(f"{what} labels go up to {targets.max()}; they must count classes from 0")
+        raise UserError(f"{what} labels go up to {targets.max()}; number the classes from 0")
     if len(targets) != len(pixels):
         raise UserError(f"{what} has {len(pixels)} images but {len(targets)} labels")
     if len(pixels) == 0:
-        raise UserError(f"{what} is empty: there is no image in it")
+        raise UserError(f"{what} contains no images")
     return pixels, targets.astype(np.int64)
 
 
@@ -173,11 +175,11 @@ def _check_labels(name: str, labels: NDArray[np.int64], classes: tuple[str, ...]
 
 
 def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
-    """Training needs labelled images of two classes at least."""
+    """Training needs labelled images of at least two classes."""
     known = np.unique(train_labels[train_labels != UNLABELLED])
     if len(known) == 0:
-        raise UserError(f"{name}: no training image has a label; a few of every class are needed")
+        raise UserError(f"{name}: no training image has a label; label a few images of every class")
     if len(known) == 1:
         raise UserError(
-            f"{name}: every labelled training image is of class {classes[known[0]]}; two are needed at least"
+            f"{name}: all labelled training images have class {classes[known[0]]}; at least two classes are needed"
         )

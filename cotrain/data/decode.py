@@ -1,7 +1,7 @@
-"""An image file, as people have it, to uint8 pixels of the size a network takes.
+"""Decode an image file to uint8 pixels of the size the network expects.
 
-Also a program of its own: a decode worker, which starts at once because it loads neither torch nor the package. It
-reads a task a line, JSON, and answers each with a line.
+This file is also the decode worker's program. The worker starts fast because it imports neither torch nor the package.
+It reads one JSON task per line and answers each with one line.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 SIDEWAYS = {5, 6, 7, 8}
-DRAFT = 2  # a JPEG is decoded at a reduced scale as long as it stays this many times larger than what is wanted
+DRAFT = 2  # decode a JPEG at a reduced scale that is still at least this many times larger than the target size
 
 
 class Unreadable(ValueError):
-    """This file is not an image that can be used."""
+    """The file is not a usable image."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
                 yield file
     except MemoryError:
         raise
-    except Exception as error:  # Pillow's readers raise whatever a damaged file leads them into
+    except Exception as error:  # Pillow's readers raise all kinds of errors on damaged files
         raise Unreadable(_reason(error, path)) from error
 
 
@@ -60,18 +60,18 @@ def _reason(error: Exception, path: str | os.PathLike[str]) -> str:
 
 
 def peek(path: str | os.PathLike[str]) -> tuple[int, int, str]:
-    """Height, width and mode from the file's header alone, upright."""
+    """Height, width and mode of the upright image, read from the header only."""
     with _opened(path) as file:
         width, height = file.size
-        return (width, height, file.mode) if _turned(file) in SIDEWAYS else (height, width, file.mode)
+        return (width, height, file.mode) if _orientation(file) in SIDEWAYS else (height, width, file.mode)
 
 
 def read_image(path: str | os.PathLike[str], height: int, width: int, channels: int) -> NDArray[np.uint8]:
-    """(h, w, c): turned upright by its EXIF orientation, converted to grey or RGB, resized."""
+    """(h, w, c): rotated to the EXIF orientation, converted to grey or RGB, and resized."""
     side = DRAFT * max(height, width)
     with _opened(path) as file:
-        file.draft(None, (side, side))  # of any mode; only JPEGs do anything
-        turn = TURNS.get(_turned(file))
+        file.draft(None, (side, side))  # None: any mode; has an effect on JPEGs only
+        turn = TURNS.get(_orientation(file))
         upright = file.transpose(turn) if turn is not None else file
         image = _eight_bits(upright).convert(MODES[channels])
     if image.size != (width, height):
@@ -79,22 +79,22 @@ def read_image(path: str | os.PathLike[str], height: int, width: int, channels: 
     return np.asarray(image).reshape(height, width, channels)
 
 
-def _turned(file: Image.Image) -> int:
-    """The orientation that the camera noted, 1 if there is none or what is noted makes no sense."""
+def _orientation(file: Image.Image) -> int:
+    """The EXIF orientation; 1 if it is missing or invalid."""
     try:
-        noted = file.getexif().get(ORIENTATION)
-    except Exception:  # a damaged note does not make the picture unreadable
+        orientation = file.getexif().get(ORIENTATION)
+    except Exception:  # damaged EXIF data do not make the image unreadable
         return 1
-    return noted if isinstance(noted, int) else 1
+    return orientation if isinstance(orientation, int) else 1
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit levels are scaled to 8 bits, and what is transparent shows white."""
+    """Scale 16-bit levels to 8 bits and show transparent pixels as white."""
     if image.mode.startswith("I;16"):
         levels = np.asarray(image).astype(np.uint32)
         return Image.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise Unreadable("its pixels have 32 bits; save it with 8 or 16")
+        raise Unreadable("its pixels have 32 bits; save it with 8 or 16 bits")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA"))
@@ -102,14 +102,14 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def content_hash(image: NDArray[np.uint8]) -> int:
-    """64 bits that differ when pixels differ."""
+    """A 64-bit hash of the pixels."""
     return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest(), "little")
 
 
 def carry_out(task: dict[str, Any]) -> list[Any] | dict[str, str]:
-    """For each path of the task its header, or the hash of its pixels after writing them; {"error": why} if neither.
+    """For each path, return its header, or write its pixels and return their hash; {"error": why} for a bad file.
 
-    {"failed": why} for the whole task where the pixels cannot be written.
+    If the pixels cannot be written, the answer to the whole task is {"failed": why}.
     """
     if "into" not in task:
         return [_or_error(peek, path) for path in task["paths"]]

@@ -1,4 +1,4 @@
-"""Images that are there twice, by what the network sees of them."""
+"""Duplicate images: images with the same pixels after resizing, as the network sees them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,6 @@ def contradicts(dataset: Dataset, group: NDArray[np.int64]) -> bool:
 
 
 def leaks(dataset: Dataset, split: Split) -> NDArray[np.int64]:
-    """Test rows whose pixels are also trained on, with a label or without."""
+    """Test rows whose pixels also occur in the training set, labelled or not."""
     test = np.asarray(split.test, np.int64)
     return test[np.isin(dataset.hashes[test], dataset.hashes[split.trained_on])]

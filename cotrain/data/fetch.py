@@ -1,4 +1,4 @@
-"""Downloads public data sets into the user's data folder: resumed after a break, and kept only if the checksum fits."""
+"""Download public datasets. Downloads resume after an interruption and are kept only if their checksum matches."""
 
 import hashlib
 import time
@@ -19,7 +19,7 @@ from cotrain.types import UserError
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
-PAUSES = (1.0, 4.0, 15.0)  # seconds between tries
+PAUSES = (1.0, 4.0, 15.0)  # seconds between attempts
 MEGABYTE = 1e6
 
 
@@ -62,11 +62,11 @@ FETCHABLE: dict[str, tuple[RemoteFile, ...]] = {
         ),
     ),
 }
-NAMES = (*FETCHABLE, "miniimagenet")  # the last is placed by hand
+NAMES = (*FETCHABLE, "miniimagenet")  # miniimagenet has no public download
 
 
 class Broken(Exception):
-    """A download ended early; another try may go on from there."""
+    """A download ended early; another attempt can resume it."""
 
 
 def data_home() -> Path:
@@ -74,14 +74,14 @@ def data_home() -> Path:
 
 
 def placed(name: str) -> Path:
-    """The folder in which a named data set lies."""
+    """The folder of a named dataset."""
     _check_name(name)
     folder = data_home() / name
     if folder.is_dir() and any(child.suffix != ".part" for child in folder.iterdir()):
         return folder
     if name not in FETCHABLE:
         raise UserError(_how_to_place(name))
-    raise UserError(f"{name} is not at {folder}; get it by `cotrain data fetch {name}`")
+    raise UserError(f"{name} is not at {folder}; download it with `cotrain data fetch {name}`")
 
 
 def fetch(
@@ -92,7 +92,7 @@ def fetch(
     files: tuple[RemoteFile, ...] | None = None,
     pauses: tuple[float, ...] = PAUSES,
 ) -> Path:
-    """Downloads what is not there yet and returns the folder it lies in."""
+    """Download the files that are missing and return their folder."""
     if files is None:
         _check_name(name)
         if name not in FETCHABLE:
@@ -105,20 +105,20 @@ def fetch(
             _fetch_file(remote, folder / remote.name, console, pauses)
     except OSError as error:
         raise UserError(
-            f"{name} cannot be written to {folder} ({error}); make room, or set COTRAIN_HOME to a folder elsewhere"
+            f"{name} cannot be written to {folder} ({error}); free some space, or set COTRAIN_HOME to another folder"
         ) from error
     return folder
 
 
 def _check_name(name: str) -> None:
     if name not in NAMES:
-        raise UserError(f"there is no data set {name}; there are: {', '.join(NAMES)}")
+        raise UserError(f"unknown dataset {name}; choose one of: {', '.join(NAMES)}")
 
 
 def _how_to_place(name: str) -> str:
     return (
-        f"{name} has no public address, as ImageNet's terms must be agreed to; place it in {data_home() / name}: "
-        "a folder of JPEGs per class, or train.csv, val.csv and test.csv (filename,label) and a folder images"
+        f"{name} has no public download, because ImageNet's terms must be accepted; copy it to {data_home() / name} as "
+        "one folder of JPEGs per class, or as train.csv, val.csv and test.csv (filename,label) with a folder images"
     )
 
 
@@ -127,26 +127,26 @@ def _fetch_file(remote: RemoteFile, target: Path, console: Console, pauses: tupl
         found = _sha256(target)
         if found != remote.sha256:
             raise UserError(
-                f"{target} is there with SHA-256 {found}, not {remote.sha256}; move it away to fetch it again"
+                f"{target} already exists with SHA-256 {found}, not {remote.sha256}; move it away to download it again"
             )
-        say(console, f"{remote.name}: already there")
+        say(console, f"{remote.name}: already downloaded")
         return
     part = target.with_name(target.name + ".part")
-    _download_patiently(remote, part, target, console, pauses)
+    _download_with_retries(remote, part, target, console, pauses)
     found = _sha256(part)
     if found != remote.sha256:
         part.unlink()
         raise UserError(
-            f"{remote.url} gave a file with SHA-256 {found}, not {remote.sha256}; it was removed, so try again"
+            f"{remote.url} sent a file with SHA-256 {found}, not {remote.sha256}; it was deleted, so try again"
         )
     part.replace(target)
-    say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum right")
+    say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum correct")
 
 
-def _download_patiently(
+def _download_with_retries(
     remote: RemoteFile, part: Path, target: Path, console: Console, pauses: tuple[float, ...]
 ) -> None:
-    """Tries again after a break, with all the pauses anew whenever a try brought something."""
+    """Retry after each pause. The pauses start over whenever an attempt has made progress."""
     most, left = _size(part), iter(pauses)
     while True:
         try:
@@ -161,20 +161,20 @@ def _download_patiently(
             reason, pause = str(broken), next(left, None)
         if pause is None:
             raise UserError(
-                f"{remote.url} could not be fetched: {reason}; try again later, or place the file at {target} by hand"
+                f"{remote.url} could not be downloaded: {reason}; try again later, or copy it to {target} yourself"
             )
-        say(console, f"{remote.name}: {reason}; trying again in {pause:g} s")
+        say(console, f"{remote.name}: {reason}; retrying in {pause:g} s")
         time.sleep(pause)
 
 
 def _download(remote: RemoteFile, part: Path, console: Console) -> None:
-    """Appends to `part` what it lacks."""
+    """Append the missing rest of the file to `part`."""
     try:
         response = _request(remote.url, _size(part))
     except HTTPError as error:
         if error.code != 416 or not _size(part):
             raise
-        error.close()  # there is nothing after what `part` holds
+        error.close()  # `part` already has every byte, or more
         if _sha256(part) == remote.sha256:
             return
         part.unlink()
@@ -216,7 +216,7 @@ def _chunks(response: HTTPResponse) -> Iterator[bytes]:
 
 @contextmanager
 def _progress(console: Console, title: str, first: int, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A live bar in a terminal, a line now and then elsewhere."""
+    """A live bar in a terminal; elsewhere a line every few seconds."""
     began = last_line = time.monotonic()
     with Progress(
         TextColumn("{task.description}"),

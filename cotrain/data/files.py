@@ -1,4 +1,4 @@
-"""Finding image files, and decoding many of them with several workers."""
+"""Find image files, and decode many of them with several workers."""
 
 import json
 import os
@@ -18,18 +18,18 @@ from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
 HIDDEN = (".", "__MACOSX")
-FILES_A_TASK = 64
-WORTH_WORKERS = 256  # below that many files, starting workers takes longer than decoding
+FILES_PER_TASK = 64
+WORTH_WORKERS = 256  # with fewer files, starting workers takes longer than decoding
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file in a folder: where, and what changes when it is changed."""
+    """A file in a folder, with the numbers that change when the file does."""
 
     path: str  # relative to the folder, with /
     size: int  # bytes
     modified: int  # ns
-    changed: int  # ns; also when a copy keeps the time of modification
+    changed: int  # ns; differs even if a copy keeps the modification time
 
     @property
     def is_image(self) -> bool:
@@ -37,7 +37,7 @@ class Found:
 
 
 def walk(folder: Path) -> Iterator[Found]:
-    """Every file below, in no order, but for hidden ones. Links are followed, and never in a circle."""
+    """Every file below except hidden ones, in no particular order. Follows links, but never in a circle."""
     yield from _walk(folder, "", {_identity(folder.stat())})
 
 
@@ -59,12 +59,12 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
                 identity = _identity(os.stat(entry.path))  # an entry's own has no inode on Windows
                 if identity not in above:
                     yield from _walk(Path(entry.path), f"{name}/", above | {identity})
-            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # not what reading would wait for
+            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # no pipes or devices, which could block
                 yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
-    """The files named, and every image file in the folders named, in order."""
+    """The given files, and every image file in the given folders, sorted."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -83,7 +83,7 @@ def in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 class Workers:
-    """Carries out decoding tasks in `count` processes; 0: in this one."""
+    """Runs decoding tasks in `count` processes, or in this process if `count` is 0."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -114,9 +114,9 @@ class Workers:
             [sys.executable, "-P", decode.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # libtiff and others talk
+            stderr=subprocess.DEVNULL,  # libtiff and others print warnings
             text=True,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers
+            start_new_session=True,  # Ctrl-C goes to the parent, which stops its workers
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
         self.closing.callback(worker.__exit__, None, None, None)
@@ -137,12 +137,12 @@ class Workers:
             return checked(json.loads(answer))
         worker.kill()
         self.idle.put(self._start())
-        return self._without_the_killer(task)
+        return self._retry_one_by_one(task)
 
-    def _without_the_killer(self, task: dict[str, Any]) -> list[Any]:
-        """A worker died: its files are tried one by one, and the one that kills a worker again is left out."""
+    def _retry_one_by_one(self, task: dict[str, Any]) -> list[Any]:
+        """A worker crashed: try its files one by one, and leave out the file that crashes a worker again."""
         if len(task["paths"]) == 1:
-            return [{"error": "decoding it ended the decoder"}]
+            return [{"error": "decoding it crashed the decoder"}]
         files = zip(task["paths"], task["rows"], strict=True)
         return [self._carry_out({**task, "paths": [path], "rows": [row]})[0] for path, row in files]
 
@@ -154,5 +154,5 @@ def checked(answer: list[Any] | dict[str, str]) -> list[Any]:
 
 
 def worker_count(files: int) -> int:
-    """One a core, where there is enough to do."""
+    """One worker per core, if there are enough files."""
     return 0 if files < WORTH_WORKERS else min(os.cpu_count() or 1, files // WORTH_WORKERS + 1)

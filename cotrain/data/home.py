@@ -1,4 +1,4 @@
-"""Where cotrain keeps what it fetched and what it decoded."""
+"""The folder where cotrain keeps downloaded and decoded data."""
 
 import os
 from pathlib import Path

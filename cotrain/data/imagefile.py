@@ -1,7 +1,7 @@
-"""Many images of one size in one file: written once, then opened at once and read a few rows at a time.
+"""Many images of one size in one file: written once, opened immediately, and read a few rows at a time.
 
-The file holds the pixels, image after image, then a JSON object with facts about them, then the length of that object
-in 8 bytes.
+The file holds the pixels of all images, then a JSON object with facts about them, then the length of that object in 8
+bytes.
 """
 
 import json
@@ -23,11 +23,11 @@ LENGTH = 8
 class ImageFile:
     """(N, h, w, c) uint8 images on disk; `file[rows]` is a tensor of those rows.
 
-    Every read maps the file anew, so that the pages it touched do not stay resident.
+    Every read maps the file again, so that the pages it touched do not stay in memory.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError or ValueError where there is no such whole file."""
+        """Raises OSError or ValueError if the file is missing or incomplete."""
         self.path = path
         self.file = open(path, "rb", buffering=0)  # noqa: SIM115
         # Kept open: on Unix the images stay readable when another process replaces the file.
@@ -35,11 +35,11 @@ class ImageFile:
         end = os.fstat(self.file.fileno()).st_size - LENGTH
         length = int.from_bytes(_read(self.file, max(end, 0), LENGTH), "little")
         if not 0 < length <= end:
-            raise ValueError(f"{path} is not a whole file of images")
+            raise ValueError(f"{path} is not a complete image file")
         self.facts: dict[str, Any] = json.loads(_read(self.file, end - length, length))
         self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
         if self.bytes != end - length:
-            raise ValueError(f"{path} is not a whole file of images")
+            raise ValueError(f"{path} is not a complete image file")
 
     @property
     def bytes(self) -> int:
@@ -52,7 +52,7 @@ class ImageFile:
         return torch.from_numpy(self._mapped()[np.asarray(rows)])
 
     def resident(self) -> Tensor:
-        """All images as one tensor; the system reads them in as they are used."""
+        """All images as one tensor; the system loads them as they are used."""
         return torch.from_numpy(self._mapped())
 
     def _mapped(self) -> NDArray[np.uint8]:
@@ -65,7 +65,7 @@ def _read(file: FileIO, start: int, length: int) -> bytes:
 
 
 def append_facts(path: Path, facts: dict[str, Any]) -> None:
-    """Ends a file that holds all pixels; `facts` has their shape."""
+    """Complete a file that holds all pixels; `facts` includes their shape."""
     text = json.dumps(facts).encode()
     with open(path, "ab") as file:
         file.write(text + len(text).to_bytes(LENGTH, "little"))

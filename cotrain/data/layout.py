@@ -1,4 +1,4 @@
-"""What a folder says about its images: which class each is of, if any, and what it is for."""
+"""Recognise the layout of a folder: the class of each image, if any, and whether it is for training or testing."""
 
 import re
 from collections import Counter
@@ -22,18 +22,18 @@ MINI_CLASSES, MINI_IMAGES, MINI_SIZE = 100, 600, "84x84"
 
 @dataclass(frozen=True)
 class Layout:
-    """Row by row, for each image file: its class, None if nobody said, and its part, None if it is left out."""
+    """For each image file, its class (None: unlabelled) and its part (None: left out)."""
 
     words: str
     labels: Sequence[str | None]
     parts: Sequence[str | None]
-    size: str | None = None  # what such images are usually resized to, if there is such a size
-    missing: Sequence[str] = ()  # rows of a table whose file is not there
+    size: str | None = None  # the usual size for such images, if there is one
+    missing: Sequence[str] = ()  # table rows whose file does not exist
     notes: Sequence[str] = ()
 
 
 def understand(folder: Path, images: Sequence[Found], settings: DataSettings) -> Layout:
-    """Which of the known layouts this is: a table of labels, lists, train/ and test/, or a folder per class."""
+    """Recognise one of the layouts: a label table, lists, train/ and test/, or one folder per class."""
     paths = [image.path for image in images]
     table = _table(folder, settings)
     if table is not None:
@@ -41,7 +41,9 @@ def understand(folder: Path, images: Sequence[Found], settings: DataSettings) ->
     elif (folder / "train.csv").exists() and (folder / "test.csv").exists():
         layout = _by_lists(folder, paths, settings)
     elif settings.path_column or settings.label_column:
-        raise UserError(f"data.path_column and data.label_column are for a table, and {folder} has no {TABLE}")
+        raise UserError(
+            f"data.path_column and data.label_column need a label table, but {folder} has no {TABLE}; use --labels FILE"
+        )
     elif _are_parts({path.split("/")[0] for path in paths if "/" in path}):
         layout = _by_parts(paths)
     else:
@@ -50,13 +52,13 @@ def understand(folder: Path, images: Sequence[Found], settings: DataSettings) ->
 
 
 def _are_parts(tops: set[str]) -> bool:
-    """Whether these folders are train/ and others for other purposes. A class may be called train, among others."""
+    """Whether the folders are parts such as train/ and test/. A class may also be called train, if there are others."""
     named = {top.casefold() for top in tops}
     return any(PARTS.get(top) == TRAIN for top in named) and named <= PARTS.keys() | UNLABELLED_FOLDERS
 
 
 def class_order(labels: Sequence[str | None]) -> tuple[str, ...]:
-    """By number where all are numbers, else by name."""
+    """Class names, sorted by number if all of them are numbers, otherwise by name."""
     names = sorted({label for label in labels if label is not None})
     return tuple(sorted(names, key=int) if all(map(NUMBER.fullmatch, names)) else names)
 
@@ -67,7 +69,7 @@ def _table(folder: Path, settings: DataSettings) -> Path | None:
     for place in (Path(settings.labels_file), folder / settings.labels_file):
         if place.is_file():
             return place
-    raise UserError(f"there is no label table {settings.labels_file}, nor {folder / settings.labels_file}")
+    raise UserError(f"there is no label table {settings.labels_file} or {folder / settings.labels_file}")
 
 
 def _by_table(folder: Path, paths: list[str], table: Path, settings: DataSettings) -> Layout:
@@ -78,7 +80,7 @@ def _by_table(folder: Path, paths: list[str], table: Path, settings: DataSetting
 
 
 def _by_lists(folder: Path, paths: list[str], settings: DataSettings) -> Layout:
-    """train.csv, test.csv and perhaps val.csv beside the images; images in no list are unlabelled."""
+    """train.csv, test.csv and optionally val.csv next to the images; images in no list are unlabelled."""
     tables = [(PARTS[name], folder / f"{name}.csv") for name in PARTS if (folder / f"{name}.csv").exists()]
     labels: dict[int, str | None] = {}
     parts: list[str | None] = [TRAIN] * len(paths)
@@ -86,13 +88,13 @@ def _by_lists(folder: Path, paths: list[str], settings: DataSettings) -> Layout:
     for part, table in tables:
         listed, absent = _listed(table, folder, paths, settings)
         for row in listed.keys() & labels.keys():
-            raise UserError(f"{paths[row]} is in {table} and in another list too; leave it in one")
+            raise UserError(f"{paths[row]} is in {table} and also in another list; keep it in only one")
         labels |= listed
         missing += absent
         for row in listed:
             parts[row] = part
     layout = Layout(
-        f"lists {', '.join(table.name for _, table in tables)} beside the images",
+        f"the lists {', '.join(table.name for _, table in tables)} next to the images",
         [labels.get(row) for row in range(len(paths))],
         parts,
         missing=missing,
@@ -118,7 +120,7 @@ def _by_parts(paths: list[str]) -> Layout:
         named = not _is_unlabelled(top) and len(inside) > 1 and not _is_unlabelled(inside[0])
         labels.append(inside[0] if named else None)
     tops = sorted({f"{path.split('/')[0]}/" for path in paths if "/" in path})
-    layout = Layout(f"{', '.join(tops)} with a folder per class", labels, [_part(path) for path in paths])
+    layout = Layout(f"{', '.join(tops)} with one folder per class", labels, [_part(path) for path in paths])
     return _without_unlabelled_tests(layout)
 
 
@@ -126,17 +128,17 @@ def _by_class(paths: list[str]) -> Layout:
     tops = [path.split("/")[0] if "/" in path else None for path in paths]
     labels = [None if top is None or _is_unlabelled(top) else top for top in tops]
     unlabelled = sorted({f"{top}/" for top in tops if top is not None and _is_unlabelled(top)})
-    beside = " and ".join([*unlabelled, *(["files in no folder, which are unlabelled"] if None in tops else [])])
-    layout = Layout(f"a folder per class{f' beside {beside}' if beside else ''}", labels, [TRAIN] * len(paths))
+    beside = " and ".join([*unlabelled, *(["files outside any folder, which are unlabelled"] if None in tops else [])])
+    layout = Layout(f"one folder per class{f', next to {beside}' if beside else ''}", labels, [TRAIN] * len(paths))
     counts = Counter(label for label in labels if label is not None)
     mini = len(counts) == MINI_CLASSES and all(map(WORDNET_ID.fullmatch, counts))
     return _as_mini_imagenet(paths, layout) if mini and set(counts.values()) == {MINI_IMAGES} else layout
 
 
 def _as_mini_imagenet(paths: Sequence[str], layout: Layout) -> Layout:
-    """All classes are trained on, and of each the last sixth, 100 of 600, is the test set.
+    """Train on all classes and test on the last sixth (100 of 600) of each.
 
-    The lists in circulation are for few-shot learning and put whole classes aside.
+    The lists in circulation are for few-shot learning and hold out whole classes.
     """
     rows: dict[str, list[int]] = {}
     for row in sorted(range(len(paths)), key=lambda row: paths[row].rsplit("/", 1)[-1]):
@@ -146,38 +148,38 @@ def _as_mini_imagenet(paths: Sequence[str], layout: Layout) -> Layout:
     for of_class in rows.values():
         for row in of_class[len(of_class) - len(of_class) // 6 :]:
             parts[row] = TEST
-    words = f"{layout.words}, as Mini-ImageNet: the last sixth of every class, by file name, is the test set"
+    words = f"{layout.words}, treated as Mini-ImageNet: the last sixth of every class, by file name, is the test set"
     return replace(layout, words=words, parts=parts, size=MINI_SIZE)
 
 
 def _listed(
     table: Path, folder: Path, paths: list[str], settings: DataSettings
 ) -> tuple[dict[int, str | None], list[str]]:
-    """What a table says of the files it names, and its rows whose file is not there."""
+    """The labels that a table gives to files, and the rows whose file does not exist."""
     rows = read_table(table, path_column=settings.path_column, label_column=settings.label_column)
     listed, missing = match(rows, paths, table=table, folder=folder)
     return listed, [f"{table}, line {row.line}: {row.path}" for row in missing]
 
 
 def _with_notes_on_classes(layout: Layout) -> Layout:
-    """Names that look like a slip."""
+    """Add notes on class names that look like mistakes."""
     names = {label for label in layout.labels if label is not None}
     notes = list(layout.notes)
     if odd := sorted(name for name in names if name.casefold() in PARTS):
-        notes.append(f"taken as classes, not as parts, because there are other folders too: {', '.join(odd)}")
+        notes.append(f"treated as classes, not as parts, because there are other folders: {', '.join(odd)}")
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         alike.setdefault(str(int(name)) if NUMBER.fullmatch(name) else name.casefold(), []).append(name)
     twins = [", ".join(several) for several in alike.values() if len(several) > 1]
-    notes += [f"different classes, though they look alike: {several}" for several in twins]
+    notes += [f"treated as different classes, although the names look alike: {several}" for several in twins]
     return replace(layout, notes=notes)
 
 
 def _without_unlabelled_tests(layout: Layout) -> Layout:
-    """Images to test on are of no use without a label."""
+    """Leave out unlabelled validation and test images: they cannot be scored."""
     useless = [label is None and part in (VALID, TEST) for label, part in zip(layout.labels, layout.parts, strict=True)]
     if not any(useless):
         return layout
     parts = [None if out else part for part, out in zip(layout.parts, useless, strict=True)]
-    note = f"without a label, and left out: {sum(useless):,} valid and test images"
+    note = f"{sum(useless):,} validation or test images have no label and are left out"
     return replace(layout, parts=parts, notes=[*layout.notes, note])

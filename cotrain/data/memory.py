@@ -1,4 +1,4 @@
-"""How much memory there is for images."""
+"""How much memory is available for images."""
 
 from pathlib import Path
 
@@ -8,29 +8,29 @@ from cotrain.types import UserError
 
 
 def quarter_of_memory() -> float:
-    """GB."""
+    """In GB."""
     return psutil.virtual_memory().total / 4e9
 
 
 def free_memory() -> float:
-    """GB that the system, or the container this runs in, can still give."""
+    """GB still available from the system, or from the container this process runs in."""
     found = [psutil.virtual_memory().available]
     try:
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
         facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        reclaimable = int(facts["active_file"]) + int(facts["inactive_file"])  # copies of files that can be dropped
+        reclaimable = int(facts["active_file"]) + int(facts["inactive_file"])  # page cache
         found.append(int(limit) - int(used) + reclaimable)
-    except (OSError, ValueError, KeyError):  # no Linux, no container, or one without a limit
+    except (OSError, ValueError, KeyError):  # not Linux, not a container, or no limit
         pass
     return min(found) / 1e9
 
 
 def check_room(what: str, gigabytes: float) -> None:
-    """Refuse, before anything is read, what cannot be held."""
+    """Refuse data that do not fit in memory, before anything is read."""
     free = free_memory()
     if gigabytes > free:
         raise UserError(
-            f"{what} needs {gigabytes:.3g} GB of memory, and {free:.3g} GB are free; images as files in a folder "
-            "are read from disk as they are used"
+            f"{what} needs {gigabytes:.3g} GB of memory, but only {free:.3g} GB is free; save the images as files in a "
+            "folder, which can be read from disk during training"
         )

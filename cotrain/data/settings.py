@@ -1,4 +1,4 @@
-"""What a run settles about its data: how they are read, and how they are split."""
+"""Settings of the data: how images are read and how they are split."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -9,13 +9,13 @@ from cotrain.types import IntOrNone, Settings, StrOrNone, none_if_written
 
 
 def _size(value: Any) -> Any:
-    """48x64 and 48 (for 48x48), as people write it."""
+    """Accept 48x64, and 48 for 48x48."""
     value = none_if_written(value)
     if value is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(value).strip().lower())
     if not match or not all(4 <= int(side) <= 2048 for side in match.groups() if side):
-        raise ValueError("should be one side, such as 64, or HEIGHTxWIDTH, such as 48x64, of 4 to 2048 pixels")
+        raise ValueError("must be one side, such as 64, or HEIGHTxWIDTH, such as 48x64, from 4 to 2048 pixels")
     return f"{int(match[1])}x{int(match[2] or match[1])}"
 
 
@@ -27,31 +27,34 @@ OF_SPLITS = {"labels", "balance", "include_labelled", "test_share", "valid_share
 
 class DataSettings(Settings):
     labels: IntOrNone = Field(
-        None, ge=1, description="how many training images keep their label; none: all that have one"
+        None, ge=1, description="number of training images that keep their label; none: all labelled ones"
     )
     balance: Literal["equal", "proportional"] = Field(
-        "equal", description="labelled images per class: equally many, or in proportion to the class"
+        "equal", description="labelled images per class: the same number for each, or in proportion to its size"
     )
     include_labelled: bool = Field(True, description="the unlabelled images include the labelled ones, as in the paper")
     test_share: float = Field(
-        0.2, ge=0, lt=1, description="where no test images are given: share of the labelled ones set aside to test on"
+        0.2, ge=0, lt=1, description="if there are no test images, fraction of the labelled ones set aside for testing"
     )
     valid_share: float = Field(
-        0.0, ge=0, lt=1, description="where no valid images are given: share of the labelled ones set aside"
+        0.0, ge=0, lt=1, description="if there are no validation images, fraction of the labelled ones set aside"
     )
-    size: Size = Field(None, description="images are resized to this side or HEIGHTxWIDTH; none: chosen from them")
+    size: Size = Field(None, description="resize images to this side or HEIGHTxWIDTH; none: chosen from the images")
     labels_file: StrOrNone = Field(
-        None, description="table of path and label for a folder of images; none: its labels.csv if there is one"
+        None, description="label table (paths and labels) for a folder of images; none: its labels.csv, if any"
     )
-    path_column: StrOrNone = Field(None, description="the table's column of paths; none: guessed from the usual names")
+    path_column: StrOrNone = Field(
+        None, description="the label table's column of paths; none: guessed from common names"
+    )
     label_column: StrOrNone = Field(
-        None, description="the table's column of labels; none: guessed from the usual names"
+        None, description="the label table's column of labels; none: guessed from common names"
     )
     skip_unreadable: bool = Field(
-        False, description="go on where more than a tenth of the images, or files of the table, are not readable"
+        False,
+        description="continue even if more than a tenth of the images or of the table's files are unreadable",
     )
 
     @property
     def for_reading(self) -> "DataSettings":
-        """Those that the images depend on: runs may split the same ones in different ways."""
+        """The settings that affect the images; runs may split the same images in different ways."""
         return DataSettings(**self.model_dump(exclude=OF_SPLITS))

@@ -1,4 +1,4 @@
-"""Which rows are labelled, unlabelled, valid and test: drawn once from a seed, named, hashed, kept in the run."""
+"""Splits: which rows are labelled, unlabelled, validation and test. Drawn once from a seed and stored in the run."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from cotrain.data.dataset import UNLABELLED, Dataset, check_known
 from cotrain.data.settings import DataSettings
 from cotrain.types import Settings, UserError
 
-WAYS = "label by a folder per class beside unlabelled/, or by a table of path and label: labels.csv or --labels FILE"
+HOW_TO_LABEL = "put labelled images in one folder per class, or list paths and labels in labels.csv or --labels FILE"
 
 
 class Split(Settings):
-    """Rows of one data set: `source` says where it was, `fingerprint` what was in it."""
+    """Rows of one dataset. `source` is where it was, `fingerprint` identifies its content."""
 
     name: str
-    source: str | None  # None: it came as arrays
+    source: str | None  # None: arrays
     fingerprint: str
     labelled: tuple[int, ...]
     unlabelled: tuple[int, ...]
@@ -27,7 +27,7 @@ class Split(Settings):
 
     @property
     def hash(self) -> str:
-        """Of the content alone: a split is the same wherever its data lie."""
+        """A hash of the content only: a split does not change when its data move."""
         content = self.model_dump_json(exclude={"name", "source"})
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
@@ -43,12 +43,12 @@ class Split(Settings):
             )
 
     def check_usable(self, dataset: Dataset) -> None:
-        """Refuse rows that cannot be what they are said to be: a file may have been edited."""
+        """Refuse impossible rows: a split file may have been edited."""
         rows = np.array([*self.labelled, *self.unlabelled, *self.valid, *self.test], np.int64)
         if not self.labelled or not self.unlabelled:
             raise UserError(f"split {self.name} has no labelled or no unlabelled images")
         if rows.min() < 0 or rows.max() >= len(dataset.images):
-            raise UserError(f"split {self.name} has rows that {dataset.name} has not (0 to {len(dataset.images) - 1})")
+            raise UserError(f"split {self.name} has rows outside {dataset.name} (0 to {len(dataset.images) - 1})")
         named = np.array([*self.labelled, *self.valid, *self.test], np.int64)
         for row in named[dataset.labels.numpy()[named] == UNLABELLED][:1]:
             raise UserError(f"split {self.name} uses the label of row {row}, which has none")
@@ -57,13 +57,15 @@ class Split(Settings):
 
 
 def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
-    """Keep the labels of `settings.labels` training images, of all that have one if None; the rest become unlabelled.
+    """Keep the labels of `settings.labels` training images (None: of all labelled ones); the rest become unlabelled.
 
-    As in the paper's protocol the unlabelled images include the labelled ones, unless `include_labelled` is false.
-    Where no test or valid images are given, a share of the labelled ones is set aside, and never trained on.
+    As in the paper's protocol, the unlabelled images include the labelled ones unless `include_labelled` is false.
+    If there are no test or validation images, a share of the labelled ones is set aside and never trained on.
     """
     train_labels = dataset.labels.numpy()[dataset.train]
-    check_known(dataset.name if not dataset.paths else f"{dataset.name} ({WAYS})", train_labels, dataset.classes)
+    check_known(
+        dataset.name if not dataset.paths else f"{dataset.name} ({HOW_TO_LABEL})", train_labels, dataset.classes
+    )
     known = dataset.train[train_labels != UNLABELLED]
     test, known = _set_aside(dataset, dataset.test, known, settings.test_share, (seed, 1))
     valid, known = _set_aside(dataset, dataset.valid, known, settings.valid_share, (seed, 2))
@@ -72,14 +74,14 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     unlabelled = rest if settings.include_labelled else np.setdiff1d(rest, labelled)
     if len(unlabelled) == 0:
         raise UserError(
-            f"{dataset.name}: no unlabelled image is left; lower data.labels or set data.include_labelled=true"
+            f"{dataset.name}: there are no unlabelled images; lower data.labels or set data.include_labelled=true"
         )
     absent = np.setdiff1d(np.arange(len(dataset.classes)), dataset.labels.numpy()[labelled])
     if len(absent):
         missing = ", ".join(dataset.classes[index] for index in absent[:5])
         raise UserError(
-            f"{dataset.name}: no labelled training image of class {missing}, which the labels of other parts have; "
-            "label at least one of every class, or take the class out"
+            f"{dataset.name}: there is no labelled training image of class {missing}; "
+            "label at least one image of every class, or remove the class"
         )
     return Split(
         name=f"{dataset.name}-{len(labelled)}-{settings.balance}-seed{seed}",
@@ -93,7 +95,7 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
 
 
 def read_split(path: Path) -> Split:
-    """A split from a file of its own, which holds its hash too."""
+    """Read a split file, which also holds the hash of the split."""
     try:
         content = json.loads(path.read_bytes())
         recorded = content.pop("hash")
@@ -103,14 +105,14 @@ def read_split(path: Path) -> Split:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is not a split: {str(error).splitlines()[0]}") from error
     if split.hash != recorded:
-        raise UserError(f"{path} was changed after it was drawn: its hash is {split.hash}, not {recorded}")
+        raise UserError(f"{path} was edited after it was written: its hash is {split.hash}, not {recorded}")
     return split
 
 
 def _set_aside(
     dataset: Dataset, given: NDArray[np.int64], known: NDArray[np.int64], share: float, seed: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The given rows, or a share of every class of the known ones but never its last; and the known ones that stay."""
+    """The given rows, or a share of the known rows of every class (never all); and the known rows that remain."""
     if len(given) or share == 0:
         return given, known
     shuffled = np.random.default_rng(seed).permutation(known)
@@ -125,10 +127,10 @@ def _draw(dataset: Dataset, known: NDArray[np.int64], settings: DataSettings, se
     assert labels is not None
     if labels < classes:
         raise UserError(
-            f"data.labels={labels} is fewer than the {classes} classes of {dataset.name}: one each at least"
+            f"data.labels={labels} is fewer than the {classes} classes of {dataset.name}; each class needs at least one"
         )
     if labels > len(known):
-        aside = "" if len(dataset.test) else " that are not set aside to test on (data.test_share)"
+        aside = "" if len(dataset.test) else " that are not set aside for testing (data.test_share)"
         raise UserError(
             f"data.labels={labels}, but {dataset.name} has only {len(known)} labelled training images{aside}"
         )
@@ -139,7 +141,7 @@ def _draw(dataset: Dataset, known: NDArray[np.int64], settings: DataSettings, se
     wanted = _shares(labels, np.ones(classes) if settings.balance == "equal" else available.astype(np.float64), rng)
     for index in np.flatnonzero(wanted > available):
         raise UserError(
-            f"{dataset.name}: {wanted[index]} labels of class {dataset.classes[index]} are wanted but it has only "
+            f"{dataset.name}: {wanted[index]} labels are needed for class {dataset.classes[index]}, but it has only "
             f"{available[index]}; lower data.labels or set data.balance=proportional"
         )
     drawn = [known[of_class == index][: wanted[index]] for index in range(classes)]
@@ -147,7 +149,7 @@ def _draw(dataset: Dataset, known: NDArray[np.int64], settings: DataSettings, se
 
 
 def _shares(total: int, weights: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers adding up to `total`, in proportion to the weights, at least one each; remainders at random."""
+    """Whole numbers that sum to `total` in proportion to the weights, at least one each; ties are broken at random."""
     exact = total * weights / weights.sum()
     shares = np.maximum(np.floor(exact), 1).astype(np.int64)
     while shares.sum() > total:

@@ -1,4 +1,4 @@
-"""Label tables, as people have them: CSV files that name image files and their classes, matched to the files."""
+"""Read label tables (CSV files of image paths and classes) and match their rows to image files."""
 
 import codecs
 import csv
@@ -16,9 +16,15 @@ from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
 DELIMITERS = (",", ";", "\t", "|")
-NO_LABEL = {"", "nan", "NaN", "unlabelled", "unlabeled"}  # nan is pandas' empty cell; NA and None may be classes
+NO_LABEL = {
+    "",
+    "nan",
+    "NaN",
+    "unlabelled",
+    "unlabeled",
+}  # pandas writes nan for an empty cell
 
-# The first that is there is taken.
+# Guesses for column names, in order of preference.
 PATH_NAMES = (
     *("path", "filepath", "file_path", "image_path", "img_path", "filename", "file_name", "image_name", "img_name"),
     *("file", "image_file", "image", "images", "img", "image_id", "img_id", "image_index", "file_id", "name", "id"),
@@ -27,24 +33,24 @@ LABEL_NAMES = (
     *("label", "labels", "class", "class_name", "classname", "class_label", "label_name", "category", "category_name"),
     *("target", "species", "breed", "diagnosis", "dx", "ground_truth", "class_id", "label_id", "category_id", "y"),
 )
-ASK = "give --data.path_column NAME --data.label_column NAME"
+ASK = "pass --data.path_column NAME --data.label_column NAME"
 
 
 @dataclass(frozen=True)
 class LabelRow:
-    line: int  # as an editor counts
+    line: int  # counted from 1, as in an editor
     path: str  # as written
     label: str | None  # None: unlabelled
 
 
 def read_table(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> list[LabelRow]:
-    """The rows of a CSV file, whose delimiter and columns are guessed from its first line."""
+    """The rows of a CSV file. The delimiter and the columns are guessed from the first line."""
     text = _text(file)
     delimiter = _guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
     records: Iterator[tuple[int, list[str]]] = _records(file, text, delimiter)
     line, header = next(records, (0, []))
     if not header:
-        raise UserError(f"{file} is empty; it must have a column of image files and a column of labels")
+        raise UserError(f"{file} is empty; it needs a column of image files and a column of labels")
     if path_column is None and label_column is None and _is_image(header[0]):
         records = chain([(line, header)], records)
         path_at, label_at = 0, 1
@@ -56,24 +62,24 @@ def read_table(file: Path, *, path_column: str | None = None, label_column: str 
         if len(cells) <= max(path_at, label_at):
             raise UserError(
                 f"{where} has no cell for the {'path' if len(cells) <= path_at else 'label'}; "
-                f"put {delimiter!r} between the cells, also before a label that is left empty"
+                f"separate cells with {delimiter!r}, even before an empty label"
             )
         if _has_text(cells[len(header) :]):
             raise UserError(
                 f"{where} has {len(cells)} cells but the first line has {len(header)}; "
-                f"put quotation marks around a cell that contains {delimiter!r}"
+                f"quote any cell that contains {delimiter!r}"
             )
         if not cells[path_at].strip():
-            raise UserError(f"{where} names no image file; fill in its path or remove the line")
+            raise UserError(f"{where} has no image path; add one or remove the line")
         label = _nfc(cells[label_at].strip())
         rows.append(LabelRow(line, cells[path_at], None if label in NO_LABEL else label))
     if not rows:
-        raise UserError(f"{file} has no rows below its header; add a line for every labelled image")
+        raise UserError(f"{file} has no rows below its header; add one line per labelled image")
     return _without_minus_one(rows)
 
 
 def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
-    """Where classes are numbers, -1 is no class, as in scikit-learn."""
+    """If classes are numbers, -1 means unlabelled, as in scikit-learn."""
     numbers = all(row.label.isdigit() or row.label == "-1" for row in rows if row.label is not None)
     return [replace(row, label=None) if numbers and row.label == "-1" else row for row in rows]
 
@@ -85,7 +91,7 @@ def _text(file: Path) -> str:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     if "\0" in data.decode(encoding, errors="replace"):
-        raise UserError(f"{file} is no CSV text (it has NUL bytes); export the table as CSV in UTF-8")
+        raise UserError(f"{file} is not a CSV text file (it has NUL bytes); export the table as CSV in UTF-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -101,7 +107,7 @@ def _has_text(cells: list[str]) -> bool:
 
 
 def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of every row that has any, and the line it begins on."""
+    """The first line number and the cells of every non-empty row."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1
@@ -110,13 +116,13 @@ def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[
         except StopIteration:
             return
         except csv.Error as error:
-            raise UserError(f"{file}, line {line} is no proper CSV ({error}); check its quotation marks") from error
+            raise UserError(f"{file}, line {line} is not valid CSV ({error}); check its quotation marks") from error
         if _has_text(cells):
             yield line, cells
 
 
 def _guess_delimiter(text: str, given: Sequence[str]) -> str:
-    """The one that finds most names we know, then most cells, in the first line."""
+    """The delimiter that yields the most known column names in the first line, then the most cells."""
     names = {*PATH_NAMES, *LABEL_NAMES, *map(_plain, given)}
 
     def fit(delimiter: str) -> tuple[int, int]:
@@ -139,17 +145,17 @@ def _columns(file: Path, header: list[str], path_column: str | None, label_colum
     if label_at is None:
         label_at = _guessed(file, header, LABEL_NAMES, "labels", taken=path_at)
     if path_at == label_at:
-        raise UserError(f"{file}: column {_short(header[path_at])} cannot be both the path and the label; {ASK}")
+        raise UserError(f"{file}: column {_short(header[path_at])} cannot hold both paths and labels; {ASK}")
     return path_at, label_at
 
 
 def _guessed(file: Path, header: list[str], names: Sequence[str], content: str, taken: int | None) -> int:
-    there = {_plain(cell) for index, cell in enumerate(header) if index != taken}
+    available = {_plain(cell) for index, cell in enumerate(header) if index != taken}
     for name in names:
-        if name in there:
+        if name in available:
             return _named(file, header, name)
     raise UserError(
-        f"{file}: no column is known to hold the {content}; {ASK}, or add a header line such as path,label; "
+        f"{file}: cannot tell which column holds the {content}; {ASK}, or add a header line such as path,label; "
         f"its columns are: {_listed(header)}"
     )
 
@@ -158,7 +164,7 @@ def _named(file: Path, header: list[str], name: str) -> int:
     same = [index for index, cell in enumerate(header) if cell.strip() == name.strip()]
     found = same or [index for index, cell in enumerate(header) if _plain(cell) == _plain(name)]
     if not found:
-        raise UserError(f"{file} has no column {name}; it has: {_listed(header)}")
+        raise UserError(f"{file} has no column {name}; its columns are: {_listed(header)}")
     if len(found) > 1:
         raise UserError(f"{file} has {len(found)} columns named {name}; rename one of them, or {ASK}")
     return found[0]
@@ -185,9 +191,9 @@ def _is_image(cell: str) -> bool:
 def match(
     rows: Sequence[LabelRow], files: Sequence[str], *, table: Path, folder: Path
 ) -> tuple[dict[int, str | None], list[LabelRow]]:
-    """The label, if any, of every file that is named, by its index in `files`; and the rows whose file is not there.
+    """The label (or None) of every file that a row names, by index in `files`, and the rows whose file does not exist.
 
-    `files` are relative to `folder`.
+    Paths in `files` are relative to `folder`.
     """
     find = _Finder(files, table, folder)
     named: dict[int, LabelRow] = {}
@@ -201,7 +207,7 @@ def match(
         if before is not None and row.label not in (None, before.label) and before.label is not None:
             raise UserError(
                 f"{table}, lines {before.line} and {row.line}: {files[index]} is labelled {_short(before.label)} and "
-                f"{_short(str(row.label))}; keep the right one"
+                f"{_short(str(row.label))}; keep only the right label"
             )
         if before is None or before.label is None:
             named[index] = row
@@ -209,7 +215,7 @@ def match(
 
 
 class _Finder:
-    """Finds the file a row means: the nearest reading of its path that fits any file counts."""
+    """Finds the file that a row means, trying the most literal reading of its path first."""
 
     def __init__(self, files: Sequence[str], table: Path, folder: Path) -> None:
         self.files, self.table, self.folder = files, table, folder
@@ -247,13 +253,13 @@ class _Finder:
         if len(fits) > 1:
             first, second = (self.files[index] for index in fits[:2])
             raise UserError(
-                f"{self.table}, line {row.line}: {_short(row.path)} may be {first} or {second}; "
-                f"write the whole path from {self.folder} on, with its suffix"
+                f"{self.table}, line {row.line}: {_short(row.path)} matches both {first} and {second}; "
+                f"write the whole path relative to {self.folder}, with its suffix"
             )
         return fits[0] if fits else None
 
     def _fits(self, written: str) -> Iterator[list[int] | None]:
-        """The files that fit, the nearest reading first."""
+        """The files that match each reading of the path, the most literal reading first."""
         yield self.as_written.get(written)
         yield self.by_path.get(_nfc(written))
         path = posixpath.normpath(written.strip().replace("\\", "/"))
@@ -267,7 +273,7 @@ class _Finder:
             yield self.by_name_stem.get(_nfc(path))
 
     def _inside(self, path: str) -> Iterator[str]:
-        """An absolute path, or one relative to the table's folder, as one relative to the folder of the files."""
+        """An absolute path, or one relative to the table, rewritten relative to the image folder."""
         for folder, beside in self.places:
             yield from _relative(os.path.normpath(os.path.join(beside, path)), folder)
         if os.path.isabs(path):

@@ -11,10 +11,10 @@ from cotrain.types import UserError
 
 
 class MultiHead(nn.Module):
-    """A trunk followed by heads. Any `nn.Module` trunk will do, with a function that builds a head.
+    """A trunk followed by heads. Any `nn.Module` can be the trunk; `build_head` builds one head.
 
-    `channels` is checked on every call when it is known; None leaves that to the trunk. The first `classes` outputs of
-    a head are its logits; None: all of them.
+    If `channels` is given, every call checks it; otherwise that is left to the trunk. The first `classes` outputs of a
+    head are its logits; None: all of them.
     """
 
     def __init__(
@@ -48,25 +48,26 @@ class MultiHead(nn.Module):
         head_init: Literal["independent", "copied"] = "independent",
         dropout: Sequence[float] | None = None,
     ) -> Self:
-        """Cut a backbone after the named stage: that stage and all before it are shared, the rest is one head.
+        """Cut a backbone after the named stage: the stages up to there are shared, and each head has the rest.
 
-        "paper" is where the paper cuts; "none" shares nothing and gives separate models. `dropout` is each head's own.
+        "paper" cuts where the paper does; "none" shares nothing and gives separate models. `dropout` has one rate per
+        head.
         """
         after = backbone.cut if after == "paper" else after
         if after not in backbone.cuts:
-            raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose among: {', '.join(backbone.cuts)}")
+            raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose one of: {', '.join(backbone.cuts)}")
         shared = backbone.cuts.index(after)
         trunk = nn.Sequential(*(stage.build(0.0) for stage in backbone.stages[:shared]))
-        shares = iter(dropout or [0.0] * heads)
+        rates = iter(dropout or [0.0] * heads)
 
         def build_head() -> nn.Module:
-            share = next(shares)
-            return nn.Sequential(*(stage.build(share) for stage in backbone.stages[shared:]))
+            rate = next(rates)
+            return nn.Sequential(*(stage.build(rate) for stage in backbone.stages[shared:]))
 
         return cls(trunk, build_head, heads, head_init=head_init, channels=backbone.channels, classes=backbone.classes)
 
     def channels_last(self) -> Self:
-        """The memory layout in which convolutions are fastest."""
+        """Switch to the memory layout in which convolutions are fastest."""
         return self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(
@@ -78,11 +79,11 @@ class MultiHead(nn.Module):
         extra: bool = False,
         trunk_of: int | None = None,
     ) -> Tensor:
-        """Logits (H, n + U, C): `shared` (n, c, h, w) for all heads, view m of `private` (H, U, c, h, w) for head m.
+        """Logits (H, n + U, C): all heads see `shared` (n, c, h, w), head m sees view m of `private` (H, U, c, h, w).
 
-        One private view, (1, U, c, h, w), is the same for all heads. With `seen` (H, U), head m gets only the images
-        seen[m]; what nobody sees costs nothing, and the logits of what a head does not see are zero. With `extra`, a
-        method's further outputs stand behind the logits. With `trunk_of`, only that head's gradient reaches the trunk.
+        A single private view, (1, U, c, h, w), is used for all heads. With `seen` (H, U), head m gets only the images
+        seen[m]: an image that no head sees costs nothing, and the logits of unseen images are zero. With `extra`, a
+        method's additional outputs follow the logits. With `trunk_of`, only that head's gradient reaches the trunk.
         """
         outputs = self._outputs(shared, private, seen, trunk_of)
         return outputs if extra else outputs[..., : self.classes]
@@ -103,7 +104,7 @@ class MultiHead(nn.Module):
         return self._stack(images + views, logits)
 
     def _of_heads(self, features: list[Tensor], trunk_of: int | None) -> list[Tensor]:
-        """Each head's logits of its own features."""
+        """The logits of each head, from its own features."""
         held = [own if trunk_of in (None, number) else own.detach() for number, own in enumerate(features)]
         return [head(own) for head, own in zip(self.heads, held, strict=True)]
 
@@ -129,13 +130,13 @@ class MultiHead(nn.Module):
 
     def _stack(self, rows: int, logits: list[Tensor]) -> Tensor:
         if any(output.ndim != 2 or len(output) != rows for output in logits):
-            raise ValueError(f"a head must give one row of logits per image, {rows}; it gave {tuple(logits[0].shape)}")
+            raise ValueError(f"a head must return one row of logits per image ({rows}), not {tuple(logits[0].shape)}")
         return torch.stack(logits)
 
     def _check(self, shared: Tensor, private: Tensor | None) -> None:
         if shared.ndim != 4 or (self.channels is not None and shared.shape[1] != self.channels):
             wanted = f"(n, {self.channels or 'channels'}, height, width)"
-            raise ValueError(f"the network takes images {wanted}, not {tuple(shared.shape)}")
+            raise ValueError(f"the network expects images of shape {wanted}, not {tuple(shared.shape)}")
         if private is not None and (len(private) not in (1, len(self.heads)) or private.shape[2:] != shared.shape[1:]):
             wanted = f"({len(self.heads)} heads or 1, n, {', '.join(map(str, shared.shape[1:]))})"
-            raise ValueError(f"private views must be {wanted}, not {tuple(private.shape)}")
+            raise ValueError(f"private views must have shape {wanted}, not {tuple(private.shape)}")

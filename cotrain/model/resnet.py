@@ -44,7 +44,7 @@ def _classifier(classes: int, extra: Extra, dropout: float) -> nn.Sequential:
 def resnet18(
     *, channels: int, classes: int, small: bool = False, bn_momentum: float = 0.001, extra: Extra = no_extra
 ) -> Backbone:
-    """Dropout, where a method wants it, is before the last layer only."""
+    """Dropout, if a method uses it, is applied only before the last layer."""
     layer = partial(_layer, bn_momentum=bn_momentum)
     stages = (
         Stage("stem", lambda dropout: _stem(channels, small, bn_momentum)),

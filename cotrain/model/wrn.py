@@ -1,5 +1,5 @@
-"""Wide residual networks (Zagoruyko & Komodakis, 2016), with the pre-activation layout of the seed paper's code:
-no bias in convolutions, and a convolutional shortcut is fed by the activated input."""
+"""Wide residual networks (Zagoruyko & Komodakis, 2016), with the pre-activation layout of the paper's released code:
+convolutions have no bias, and convolutional shortcuts take the activated input."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cotrain.model.backbone import Backbone, Extra, Output, Stage, conv, no_extra
 from cotrain.types import UserError
 
-LEAK = 0.1  # slope of LeakyReLU below zero
+LEAK = 0.1  # negative slope of LeakyReLU
 
 
 class Unit(nn.Module):
@@ -57,10 +57,10 @@ def wrn(
     bn_momentum: float = 0.001,
     extra: Extra = no_extra,
 ) -> Backbone:
-    """WRN-depth-width. `last_width` sets the channels of the last group (256 for the paper's WRN-28-8)."""
+    """WRN-depth-width. `last_width` sets the channels of the last group (256 in the paper's WRN-28-8)."""
     units, rest = divmod(depth - 4, 6)
     if rest or units < 1 or width < 1:
-        raise UserError(f"wrn-{depth}-{width}: a wrn has depth 6n + 4 (10, 16, 22, 28, ...) and width at least 1")
+        raise UserError(f"wrn-{depth}-{width}: the depth must be 6n + 4 (10, 16, 22, 28, ...) and the width at least 1")
     wide1, wide2, wide3 = 16 * width, 32 * width, last_width or 64 * width
     group = partial(_group, units=units, bn_momentum=bn_momentum)
     stages = (

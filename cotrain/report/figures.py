@@ -1,6 +1,6 @@
-"""Figures: inside the page as SVG, where their colours are the page's own and follow light and dark; elsewhere as PNG.
+"""Figures: SVG inside the report, with the page's light or dark colours; PNG elsewhere.
 
-No name from the data is drawn here: such names are text of the page, which escapes them.
+Figures never contain names from the data. Such names appear only in the text of the page, which escapes them.
 """
 
 import io
@@ -37,12 +37,12 @@ class Palette:
         return self.first, self.second, self.third, self.fourth
 
 
-# What is drawn in one of these colours gets the page's variable of that name.
+# Placeholder colours: the page replaces each with its CSS variable of that name.
 ON_PAGE = Palette("#010101", "#020202", "#030303", "#040404", "#050505", "#060606", "#070707")
-PRINTED = Palette("#1b1f24", "#5f6874", "#dfe3e8", "#1f6fb2", "#c4620a", "#2b8a57", "#8a4fb0")  # the page's by day
+PRINTED = Palette("#1b1f24", "#5f6874", "#dfe3e8", "#1f6fb2", "#c4620a", "#2b8a57", "#8a4fb0")  # the page's light mode
 LINES = ("-", "--", ":", "-.")
-HEAT = (0.24, 0.52, 0.86)  # a picture inside a figure cannot follow the page; this blue is seen on white and on black
-POINTS = 400  # of a curve; the page stays small
+HEAT = (0.24, 0.52, 0.86)  # a bitmap cannot follow the page's colours; this blue is visible on white and on black
+POINTS = 400  # per curve, to keep the page small
 DPI = 150
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -77,25 +77,25 @@ class Figure:
 
     @cached_property
     def svg(self) -> str:
-        """For inside a page."""
+        """To embed in the report."""
         content = io.StringIO()
         self._save(content, "svg", transparent=True)
         return _for_page(content.getvalue(), self.alt)
 
     @cached_property
     def png(self) -> bytes:
-        """For elsewhere, on white."""
+        """For use elsewhere, on white."""
         content = io.BytesIO()
         self._save(content, "png", dpi=DPI, facecolor="white")
         return content.getvalue()
 
     def _save(self, content: IO[Any], kind: str, **how: Any) -> None:
-        with mpl.rc_context(style(self.palette)):  # what is drawn late has the same colours
+        with mpl.rc_context(style(self.palette)):  # some parts are drawn only when saving
             self.canvas.savefig(content, format=kind, **how)
 
 
 def drawing(draw: Callable[Concatenate[Palette, P], Figure]) -> Callable[Concatenate[Palette, P], Figure]:
-    """Everything it draws has our style and the palette's colours."""
+    """Decorator: draw in our style with the colours of the palette."""
 
     @wraps(draw)
     def drawn(palette: Palette, *args: P.args, **settings: P.kwargs) -> Figure:
@@ -110,7 +110,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # name -> steps 
 
 @drawing
 def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: bool = False) -> Figure:
-    """Lines over the steps of training. A `share` has an axis from 0 to 1."""
+    """Lines over training steps. With `share`, the axis runs from 0 to 1."""
     canvas = Canvas(figsize=(4.2, 2.6))
     columns = 3 if sum(map(len, series)) < 34 else 2
     axes = axes_at(canvas, [0.15, 0.18, 0.81, 0.75 - 0.075 * -(-len(series) // columns)])
@@ -133,7 +133,7 @@ def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: 
 
 @drawing
 def reliability_diagram(palette: Palette, found: Reliability, caption: str) -> Figure:
-    """The paper's figure: accuracy by confidence above the histogram of confidence."""
+    """The paper's figure: accuracy by confidence, above a histogram of the confidence."""
     canvas = Canvas(figsize=(3.4, 4.2))
     above, below = axes_at(canvas, [0.19, 0.42, 0.77, 0.51]), axes_at(canvas, [0.19, 0.11, 0.77, 0.25])
     draw_reliability(palette, above, below, found)
@@ -141,7 +141,7 @@ def reliability_diagram(palette: Palette, found: Reliability, caption: str) -> F
     below.set_ylabel("share of images")
     legend_above(above)
     alt = (
-        f"Reliability diagram over a histogram of confidence, {int(found.images.sum()):,} images. "
+        f"Reliability diagram above a histogram of the confidence, {int(found.images.sum()):,} images. "
         f"Accuracy {found.mean_accuracy:.1f} %, mean confidence {found.mean_confidence:.1f} %, "
         f"expected calibration error {found.gap:.1f} %."
     )
@@ -184,33 +184,33 @@ def risk_coverage_curve(palette: Palette, curves_by_name: Mapping[str, RiskCover
         axes.plot(x, y, LINES[number % 4], color=colour, linewidth=1.6, marker=marker, markersize=4, label=name)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
-    axes.set_xlabel("images answered, surest first (%)")
+    axes.set_xlabel("images answered, most confident first (%)")
     axes.set_ylabel("error among them (%)")
     legend_above(axes)
     areas = "; ".join(
-        f"{name}: {100 * curve.risk[-1]:.2f} % when all are answered, area {100 * curve.area:.2f} %"
+        f"{name}: {100 * curve.risk[-1]:.2f} % if all images are answered, area {100 * curve.area:.2f} %"
         for name, curve in curves_by_name.items()
     )
-    return Figure(canvas, palette, f"Line chart of the error among the images that are answered. {areas}.", caption)
+    return Figure(canvas, palette, f"Line chart of the error among the answered images. {areas}.", caption)
 
 
 @drawing
 def heat_map(palette: Palette, shares: NDArray[np.float64], caption: str) -> Figure:
-    """(C, C) shares between 0 and 1; nan is left empty."""
+    """(C, C) shares between 0 and 1; NaN is left empty."""
     canvas = Canvas(figsize=(4.6, 4.4))
     axes = canvas.add_axes((0.12, 0.11, 0.86, 0.86))
     picture = np.empty((*shares.shape, 4))
     picture[..., :3] = HEAT
-    picture[..., 3] = np.sqrt(np.nan_to_num(shares))  # rare mistakes are seen too
-    axes.imshow(picture, interpolation="none")  # a pixel a cell, however many
-    axes.set_xlabel("class that was said (number)")
+    picture[..., 3] = np.sqrt(np.nan_to_num(shares))  # so that rare mistakes are visible
+    axes.imshow(picture, interpolation="none")  # one pixel per cell
+    axes.set_xlabel("predicted class (number)")
     axes.set_ylabel("label (number)")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(8, integer=True))
     for spine in axes.spines.values():
         spine.set_visible(True)
     known = shares.diagonal()[~np.isnan(shares.diagonal())]
-    alt = f"Confusion matrix of {len(shares)} classes. On average {known.mean():.0%} of a class is on the diagonal."
+    alt = f"Confusion matrix of {len(shares)} classes. On average, {known.mean():.0%} of a class is on the diagonal."
     return Figure(canvas, palette, alt, caption)
 
 
@@ -221,12 +221,12 @@ def axes_at(canvas: Canvas, place: list[float]) -> Axes:
 
 
 def legend_above(axes: Axes, columns: int = 2) -> None:
-    """Above the axes, where no line can be."""
+    """Above the axes, where it covers no line."""
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, columnspacing=1.2, borderaxespad=0.1)
 
 
 def _for_page(text: str, alt: str) -> str:
-    """Nothing that a page has already or must not have: headers, name spaces, metadata, sizes, fonts, unused ids."""
+    """Remove what a page already has or must not contain: headers, namespaces, metadata, sizes, fonts, unused ids."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
@@ -236,7 +236,7 @@ def _for_page(text: str, alt: str) -> str:
     opening = f'<svg {box[0]} role="img" aria-label="{escape(alt)}">'
     text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     for name, colour in asdict(ON_PAGE).items():
         text = text.replace(colour, f"var(--{name})")
@@ -244,7 +244,7 @@ def _for_page(text: str, alt: str) -> str:
 
 
 def _thinned(values: Sequence[float]) -> NDArray[np.float64]:
-    """At most so many, each the mean of its neighbours."""
+    """At most POINTS values, each the mean of several neighbours."""
     parts = np.array_split(np.asarray(values, np.float64), min(POINTS, len(values)))
     return np.array([part.mean() for part in parts])
 

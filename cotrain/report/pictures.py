@@ -1,4 +1,4 @@
-"""Pictures for the page, as small PNG files inside it: mistakes, images to label next, and views."""
+"""Images for the report, embedded as small PNG files: mistakes, images to label next, and views."""
 
 import base64
 import csv
@@ -23,18 +23,18 @@ from cotrain.ops import entropy, js_divergence
 from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.scores import Outputs
 
-SHOWN = 24  # pictures of a kind
+SHOWN = 24  # images per gallery
 LISTED = 200  # rows of label_next.csv
-LOOKED_AT = 5_000  # unlabelled images that are searched for those to label
-SIDE = 96  # pixels; larger images are made smaller
-GAP = 8  # pixels between the pictures of a sheet
+LOOKED_AT = 5_000  # unlabelled images to search for the ones to label next
+SIDE = 96  # pixels; larger images are shrunk
+GAP = 8  # pixels between the images of a sheet
 COLUMNS = ("path", "row", "class", "probability", "heads_agree", "disagreement")
 
 
 @dataclass(frozen=True)
 class Picture:
     png: bytes
-    name: str  # its file, or its row in the data set
+    name: str  # its file, or its row in the dataset
     words: str
 
     @property
@@ -44,14 +44,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Doubt:
-    """An unlabelled image, and how little the model knows about it."""
+    """An unlabelled image, and how uncertain the model is about it."""
 
     row: int
-    file: str  # "" where images are no files
-    said: str  # the ensemble's class
+    file: str  # "" if the images are not files
+    predicted: str  # the ensemble's class
     probability: float
     heads: tuple[str, ...]  # each head's class
-    disagreement: float  # Jensen-Shannon divergence of the heads in nats; of one head, its entropy
+    disagreement: float  # Jensen-Shannon divergence of the heads in nats; entropy if there is one head
 
     @property
     def name(self) -> str:
@@ -59,12 +59,12 @@ class Doubt:
 
     @property
     def heads_agree(self) -> int:
-        return self.heads.count(self.said)
+        return self.heads.count(self.predicted)
 
 
 @dataclass(frozen=True)
 class Search:
-    """The unlabelled images that the model knows least about, of those that were looked at."""
+    """The unlabelled images about which the model is most uncertain, among those that were searched."""
 
     doubts: list[Doubt]
     looked_at: int
@@ -74,7 +74,7 @@ class Search:
 @dataclass(frozen=True)
 class ViewsOfImage:
     name: str
-    strips: dict[str, bytes]  # heading -> its views side by side
+    strips: dict[str, bytes]  # heading -> views side by side
 
     @property
     def uris(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class ViewsOfImage:
 
 
 def uri_of(png: bytes) -> str:
-    """A picture that is inside the page."""
+    """A data URI, so that the image is inside the HTML file."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
@@ -95,21 +95,21 @@ def name_of(dataset: Dataset, row: int) -> str:
 
 
 def sure_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
-    """The test images that were given another class than their label, the surest first."""
-    said, probability = said_and_sureness(test.logits, rule, temperature or 1.0)
-    wrong = (said != test.labels).nonzero()[:, 0]
+    """Misclassified test images, the most confident first."""
+    predicted, probability = said_and_sureness(test.logits, rule, temperature or 1.0)
+    wrong = (predicted != test.labels).nonzero()[:, 0]
     order = wrong[torch.argsort(probability[wrong], descending=True, stable=True)][:SHOWN]
-    classes, found = dataset.classes, []
+    classes, mistakes = dataset.classes, []
     for place in order.tolist():
         row = int(test.rows[place])
-        given, label = classes[int(said[place])], classes[int(test.labels[place])]
-        words = f"said {given}, {100 * float(probability[place]):.1f} %; label {label}"
-        found.append(Picture(_drawn_row(dataset, row), name_of(dataset, row), words))
-    return found
+        guess, label = classes[int(predicted[place])], classes[int(test.labels[place])]
+        words = f"predicted {guess}, {100 * float(probability[place]):.1f} %; label {label}"
+        mistakes.append(Picture(_drawn_row(dataset, row), name_of(dataset, row), words))
+    return mistakes
 
 
 def search(model: Model, dataset: Dataset, split: Split) -> Search:
-    """For images of which the heads' probabilities differ most; with one head, of which it is least sure."""
+    """Find the images on which the heads disagree most, or on which a single head is least confident."""
     unlabelled = np.setdiff1d(np.asarray(split.unlabelled, np.int64), np.asarray(split.labelled, np.int64))
     rows = evenly(unlabelled, LOOKED_AT)
     return Search(_doubts(model, dataset, rows) if len(rows) else [], len(rows), len(unlabelled))
@@ -118,14 +118,14 @@ def search(model: Model, dataset: Dataset, split: Split) -> Search:
 def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
     logits = model.logits(dataset.images, rows)
     amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
-    said, probability = said_and_sureness(logits, model.config.run.ensemble, model.temperature)
+    predicted, probability = said_and_sureness(logits, model.config.run.ensemble, model.temperature)
     of_heads, names = logits.argmax(dim=-1), dataset.classes
     order = torch.argsort(amount, descending=True, stable=True)[:LISTED]
     return [
         Doubt(
             row=int(rows[place]),
             file=dataset.paths[rows[place]] if dataset.paths else "",
-            said=names[int(said[place])],
+            predicted=names[int(predicted[place])],
             probability=float(probability[place]),
             heads=tuple(names[int(head)] for head in of_heads[:, place]),
             disagreement=max(0.0, float(amount[place])),
@@ -134,29 +134,28 @@ def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Dou
     ]
 
 
-def pictures_of(found: list[Doubt], dataset: Dataset) -> list[Picture]:
-    return [
-        Picture(
-            _drawn_row(dataset, one.row),
-            one.name,
-            f"heads say {', '.join(one.heads)}" if len(one.heads) > 1 else f"{one.said}, {100 * one.probability:.1f} %",
-        )
-        for one in found[:SHOWN]
-    ]
+def pictures_of(doubts: list[Doubt], dataset: Dataset) -> list[Picture]:
+    return [Picture(_drawn_row(dataset, one.row), one.name, _words(one)) for one in doubts[:SHOWN]]
 
 
-def write_doubts(path: Path, found: list[Doubt]) -> None:
+def _words(doubt: Doubt) -> str:
+    if len(doubt.heads) > 1:
+        return f"heads predict {', '.join(doubt.heads)}"
+    return f"{doubt.predicted}, {100 * doubt.probability:.1f} %"
+
+
+def write_doubts(path: Path, doubts: list[Doubt]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for one in found:
+    for one in doubts:
         numbers = (f"{one.probability:.6f}", one.heads_agree, f"{one.disagreement:.6f}")
-        writer.writerow((one.file, one.row, one.said, *numbers))
+        writer.writerow((one.file, one.row, one.predicted, *numbers))
     write_whole(path, text.getvalue().encode(errors="surrogateescape"))
 
 
 def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) -> list[ViewsOfImage]:
-    """A few unlabelled images with the views that training makes of them."""
+    """A few unlabelled images with the views used in training."""
     rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
     rows = evenly(np.asarray(split.unlabelled, np.int64), images)
     held, (places,) = near(dataset.images, [rows], torch.device("cpu"))
@@ -178,7 +177,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
 
 
 def _strips(views: NDArray[np.uint8], number: int) -> list[bytes]:
-    """(n x number, h, w, c) -> of each image one picture of its views side by side, with nothing between them."""
+    """(n x number, h, w, c) -> one PNG per image, with its views side by side and transparent gaps."""
     tiles = [_small(view) for view in views]
     step = tiles[0].width + max(1, tiles[0].width // 12)
     strips = []
@@ -190,12 +189,12 @@ def _strips(views: NDArray[np.uint8], number: int) -> list[bytes]:
     return strips
 
 
-def in_rows(found: list[bytes], columns: int = 6) -> list[list[bytes]]:
-    return [found[start : start + columns] for start in range(0, len(found), columns)]
+def in_rows(pngs: list[bytes], columns: int = 6) -> list[list[bytes]]:
+    return [pngs[start : start + columns] for start in range(0, len(pngs), columns)]
 
 
 def sheet(rows: list[list[bytes]]) -> bytes:
-    """One PNG file of equally high pictures in rows, on white; small ones are enlarged."""
+    """One PNG file with rows of images of equal height, on white; small images are enlarged."""
     tiles = [[_enlarged(png) for png in row] for row in rows]
     width, step = max(sum(tile.width + GAP for tile in row) for row in tiles), tiles[0][0].height + GAP
     whole = Image.new("RGBA", (width, step * len(tiles)), "white")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two steps, not in the middle of one."""
+"""Ctrl-C and SIGTERM stop a run between two steps, not in the middle of one."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its state is saved."""
+    """The run was asked to stop, and its state is saved."""
 
 
 class StopRequest:
@@ -16,7 +16,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """The first signal asks the loop to stop after its step; a second one stops at once."""
+    """The first signal asks the loop to stop after the current step; a second one stops it immediately."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

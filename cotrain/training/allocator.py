@@ -1,4 +1,4 @@
-"""Keep freed memory in the process. glibc gives large buffers back to the system, and every operation asks anew."""
+"""Keep freed memory in the process. By default, glibc returns large buffers and has to request them again."""
 
 import ctypes
 import platform
@@ -7,7 +7,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Whether it could be done: with glibc only. Results do not change; what a step takes is kept between steps."""
+    """Returns whether it worked; needs glibc. Results do not change; the memory of a step is kept for the next one."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights that the paper evaluates."""
+"""The exponential moving average of the weights, which the paper evaluates."""
 
 import copy
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Average:
-    """A copy of the network that follows it: weights averaged, batch-norm statistics copied as they are."""
+    """A copy of the network with averaged weights; batch-norm statistics are copied without averaging."""
 
     def __init__(self, net: nn.Module, decay: float, warmup: bool) -> None:
         self.decay = decay
@@ -15,7 +15,7 @@ class Average:
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
 
     def decay_at(self, step: int) -> float:
-        """With warm-up, short runs do not drag their random start along: min(decay, (1 + k) / (10 + k))."""
+        """With warm-up, min(decay, (1 + k) / (10 + k)), so that short runs forget their random initial weights."""
         return min(self.decay, (1 + step) / (10 + step)) if self.warmup else self.decay
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The two optimisers of the published tables: SGD as in FixMatch and this paper, Adam as in MixMatch."""
+"""The two optimisers of the published results: SGD as in FixMatch and the paper, Adam as in MixMatch."""
 
 import math
 
@@ -7,12 +7,12 @@ from torch import nn
 
 
 def learning_rate(base: float, step: int, steps: int) -> float:
-    """base * cos(7 pi k / 16 K): falls to 0.195 of its start, not to zero."""
+    """base * cos(7 pi k / 16 K): decays to 0.195 of its initial value, not to zero."""
     return base * math.cos(7 * math.pi * step / (16 * steps))
 
 
 def sgd(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """Weight decay on everything but batch-norm."""
+    """SGD with Nesterov momentum; weight decay on everything except batch-norm."""
     normalised = {
         parameter
         for module in net.modules()
@@ -27,7 +27,7 @@ def sgd(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> t
 
 
 def adam(net: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.AdamW:
-    """Decay on kernels only, and apart from the gradient: each step takes lr * weight_decay of them."""
+    """Adam with decoupled weight decay, on kernels only: each step shrinks them by lr * weight_decay."""
     groups = [
         {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in net.parameters() if p.ndim <= 1], "weight_decay": 0.0},

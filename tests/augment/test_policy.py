@@ -164,7 +164,8 @@ def test_images_too_small_for_the_crop_are_refused() -> None:
     with pytest.raises(ValueError) as error:
         draw_weak(Policy(), 1, 6, 6, np.random.default_rng(0))
     assert str(error.value) == (
-        "images of 6x6 are too small for a crop of 12.5 %: at least 8 pixels a side, or set augment.crop=0"
+        "images of 6x6 are too small for augment.crop=0.125; "
+        "use images of at least 8 pixels per side, or set augment.crop=0"
     )
     draw_weak(Policy(), 1, 8, 8, np.random.default_rng(0))
     draw_weak(Policy(crop=0), 1, 6, 6, np.random.default_rng(0))

@@ -83,7 +83,7 @@ def test_images_and_draws_need_not_be_contiguous(images: Tensor) -> None:
 
 @pytest.mark.parametrize("rows", [[-1], [5]])
 def test_rows_outside_are_refused(images: Tensor, rows: list[int]) -> None:
-    with pytest.raises(IndexError, match=r"rows must lie in 0\.\.4"):
+    with pytest.raises(IndexError, match=r"rows must be in 0\.\.4"):
         pixels(images, rows, draw_plain(1), Policy())
 
 
@@ -96,5 +96,5 @@ def test_what_does_not_fit_is_refused(images: Tensor) -> None:
         normalised(images, [0], draw_plain(1), Policy(), [0.5], STD)
     for policy in (Policy(crop=0.9, cutout="none"), Policy(crop=0)):
         draw = draw_strong(policy, 50, 84, 84, np.random.default_rng(5))
-        with pytest.raises(ValueError, match="draw was made for larger images than 12x10"):
+        with pytest.raises(ValueError, match="draw was made for images larger than 12x10"):
             pixels(images, [0] * 50, draw, policy)

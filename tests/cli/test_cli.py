@@ -42,13 +42,16 @@ def test_fit_prints_plain_lines_and_a_table_when_there_is_no_terminal(fitted, fo
     assert "mhct, 3 heads: step 12/12" in fitted.stdout
     assert "\x1b" not in fitted.stdout
     for row in (
-        "labelled images only",
+        "baseline (labelled images only)",
         "head 1",
         "head 3",
-        "all heads together",
-        "heads agree on",
-        "time",
-        "runs/digits",
+        "ensemble of 3 heads",
+        "95 % confidence interval",
+        "all heads agree",
+        "training time",
+        "seed",
+        "run folder",
+        "runs/digits/report.html",
     ):
         assert row in fitted.stdout
 
@@ -96,7 +99,7 @@ def test_a_second_fit_gets_a_folder_of_its_own(fitted, folder: Path) -> None:
 def test_evaluate_finds_the_errors_of_the_result(fitted, folder: Path) -> None:
     evaluated = cotrain("evaluate", "runs/digits", cwd=folder)
     result = json.loads((folder / "runs/digits/result.json").read_text())
-    assert f"all heads together │ {result['test_error']:.2f} %" in evaluated.stdout
+    assert re.search(rf"ensemble of 3 heads +│ {result['test_error']:.2f} % ", evaluated.stdout)
 
 
 def test_evaluate_refuses_other_data(fitted, folder: Path) -> None:
@@ -106,19 +109,25 @@ def test_evaluate_refuses_other_data(fitted, folder: Path) -> None:
     assert "is not the data runs/digits was made from" in refused.stderr
 
 
-def test_the_yardstick_is_shown_with_its_time(fitted) -> None:
+def test_the_baseline_is_shown_with_its_time(fitted) -> None:
     (line,) = [line for line in fitted.stdout.splitlines() if "labelled images only" in line]
-    assert re.search(r"\d+\.\d\d %, the same 12 steps in 0:\d\d ", line)
+    assert re.search(r"\d+\.\d\d % \(same 12 steps, in 0:\d\d\) ", line)
 
 
-def test_labelled_images_alone_are_called_so(fitted, folder: Path) -> None:
+def test_training_on_labelled_images_only_is_labelled_as_such(fitted, folder: Path) -> None:
     alone = cotrain("fit", "digits", *SMALL, "--method", "supervised", "--out", "runs/alone", cwd=folder)
     again = cotrain("evaluate", "runs/alone", cwd=folder)
     for shown in (alone, again):
         assert shown.returncode == 0
         (line,) = [line for line in shown.stdout.splitlines() if "labelled images only" in line]
         assert re.search(r"\d+\.\d\d % ", line)
-        for words in ("not trained", "labelled and unlabelled images", "no clear difference", "heads agree on"):
+        for words in (
+            "not trained",
+            "baseline",
+            "labelled and unlabelled images",
+            "no clear difference",
+            "all heads agree",
+        ):
             assert words not in shown.stdout
     assert "labelled only:" not in alone.stdout
 
@@ -149,7 +158,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
             assert 0 <= int(row["heads_agree"]) <= 3
     again = cotrain("predict", "runs/digits", "new/a.png", "--out", "preds.csv", cwd=folder)
     assert again.returncode == 2
-    assert "preds.csv exists already" in again.stderr
+    assert "preds.csv already exists" in again.stderr
     printed = cotrain("predict", "runs/digits", "new/a.png", cwd=folder)
     assert printed.stdout.splitlines()[0] == "path,class,probability,heads_agree,error"
     assert printed.stdout.splitlines()[1].startswith("new/a.png,")
@@ -171,8 +180,8 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("fit digits --resume", "--resume needs --out"),
         ("fit digits --resume --out absent", "there is no run absent"),
         ("fit digits --run.device warp", "run.device='warp' cannot be used here"),
-        ("fit digits --model.share group9", "choose among: none, stem, group1, group2, group3"),
-        ("fit digits --augment.crop 0.05", "images of 16x16 are too small for a crop of 5 %"),
+        ("fit digits --model.share group9", "choose one of: none, stem, group1, group2, group3"),
+        ("fit digits --augment.crop 0.05", "images of 16x16 are too small for augment.crop=0.05"),
         ("fit", "requires an argument"),
         ("fitt digits", "fitt"),
         ("evaluate absent", "there is no run absent"),

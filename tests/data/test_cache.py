@@ -155,7 +155,7 @@ def test_a_file_that_ends_the_decoder_is_unreadable(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(decode, "__file__", str(worker))
     with Workers(2) as workers:
         answers = list(workers.map([{"paths": ["a", "evil", "b"], "rows": [0, 1, 2]}, {"paths": ["c"], "rows": [3]}]))
-    assert answers == [[[1, 1, "L"], {"error": "decoding it ended the decoder"}, [1, 1, "L"]], [[1, 1, "L"]]]
+    assert answers == [[[1, 1, "L"], {"error": "decoding it crashed the decoder"}, [1, 1, "L"]], [[1, 1, "L"]]]
 
 
 def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(UserError, match=r"the decoded images take 0.0 GB, and .* has 0.0 GB left"):
+    with pytest.raises(UserError, match=r"the decoded images need 0.0 GB, but .* has only 0.0 GB left"):
         open_data(folder)
     assert list((tmp_path / "home" / "images").iterdir()) == []
 

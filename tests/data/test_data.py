@@ -71,20 +71,25 @@ GOOD = (images(4), np.array([0, 1, 0, 1]))
 @pytest.mark.parametrize(
     ("pixels", "labels", "more", "message"),
     [
-        (images(0), np.zeros(0, int), {}, "train is empty"),
+        (images(0), np.zeros(0, int), {}, "train contains no images"),
         (images(4), np.array([0, 1, 0]), {}, "4 images but 3 labels"),
         (images(4).astype(float), GOOD[1], {}, "float64; they must be uint8"),
         (images(4)[0, 0], GOOD[1], {}, r"shape \(8, 3\); they must be"),
-        (images(4), np.eye(4, 3, dtype=int), {}, "one whole number an image"),
-        (images(4), np.array([0.5, 1, 0, 1]), {}, "one whole number an image"),
-        (images(4), np.array([1, 1, -1, 1]), {"classes": ("a", "b")}, "every labelled training image is of class b"),
+        (images(4), np.eye(4, 3, dtype=int), {}, "one integer per image"),
+        (images(4), np.array([0.5, 1, 0, 1]), {}, "one integer per image"),
+        (images(4), np.array([1, 1, -1, 1]), {"classes": ("a", "b")}, "all labelled training images have class b"),
         (images(4), np.array([-1, -1, -1, -1]), {"classes": ("a", "b")}, "no training image has a label"),
         (images(4), np.array([0, 1, 5, 1]), {"classes": ("a", "b")}, "row 2 has label 5; labels run from 0 to 1"),
         (images(4), np.array([0, 1, -2, 1]), {}, "row 2 has label -2"),
-        (*GOOD, {"test": (images(2, size=9), [0, 1])}, "different sizes"),
+        (*GOOD, {"test": (images(2, size=9), [0, 1])}, "differ in size"),
         (*GOOD, {"test": (images(2), [0, -1])}, "test image 1 has no label"),
         (*GOOD, {"valid": (images(2), [-1, 0])}, "valid image 0 has no label"),
-        (images(4), np.array([0, 1, 0, 30_000]), {}, "there is a label 30000 among 4 images"),
+        (
+            images(4),
+            np.array([0, 1, 0, 30_000]),
+            {},
+            "label 30000 is too large for 4 images; number",
+        ),
         (images(4), np.array([0, 1, 0, 2**63 + 5], np.uint64), {}, "labels go up to 9223372036854775813"),
     ],
 )
@@ -190,7 +195,7 @@ def test_labels_that_are_there_are_used_when_no_number_is_given() -> None:
     [
         ([0, 1, 2, 0], 2, "equal", "data.labels=2 is fewer than the 3 classes"),
         ([0, 1, 2, 0], 9, "equal", "has only 4 labelled training images"),
-        ([0, 0, 0, 0, 1], 4, "equal", "2 labels of class 1 are wanted but it has only 1"),
+        ([0, 0, 0, 0, 1], 4, "equal", "2 labels are needed for class 1, but it has only 1"),
         ([0, 0, 2, -1], None, "equal", "no labelled training image of class 1"),
     ],
 )
@@ -200,7 +205,7 @@ def test_splits_that_cannot_be_drawn_are_refused(labels, wanted, balance, messag
 
 
 def test_nothing_unlabelled_is_refused() -> None:
-    with pytest.raises(UserError, match="no unlabelled image is left"):
+    with pytest.raises(UserError, match="there are no unlabelled images"):
         split_of(some([0, 1, 0, 1]), include=False)
 
 

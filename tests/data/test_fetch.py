@@ -105,14 +105,14 @@ def test_files_come_into_the_data_folder(
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     assert data_home() == tmp_path / "home" / "data"
     monkeypatch.setitem(FETCHABLE, "svhn", (server.file(name="train.mat"), server.file(name="test.mat")))
-    with pytest.raises(UserError, match=r"svhn is not at .*data/svhn; get it by `cotrain data fetch svhn`"):
+    with pytest.raises(UserError, match=r"svhn is not at .*data/svhn; download it with `cotrain data fetch svhn`"):
         placed("svhn")
     folder = fetch("svhn", console)
     assert folder == placed("svhn") == tmp_path / "home" / "data" / "svhn"
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"train.mat": CONTENT, "test.mat": CONTENT}
-    assert said(console) == "train.mat: 0.7 MB, checksum right\ntest.mat: 0.7 MB, checksum right\n"
+    assert said(console) == "train.mat: 0.7 MB, checksum correct\ntest.mat: 0.7 MB, checksum correct\n"
     assert fetch("svhn", console) == folder
-    assert server.asked == [None, None] and said(console).count("already there") == 2
+    assert server.asked == [None, None] and said(console).count("already downloaded") == 2
 
 
 def test_without_a_home_the_users_cache_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_broken_download_goes_on_where_it_ended(server: Server, console: Conso
     fetch("set", console, into=tmp_path, files=(server.file(),), pauses=QUICK)
     assert (tmp_path / "set.bin").read_bytes() == CONTENT and not part_of(tmp_path).exists()
     assert server.asked == [None, "bytes=300000-", "bytes=400000-", "bytes=400000-"]
-    assert "the server stopped after 300000 of 700000 bytes; trying again in 0 s" in said(console)
+    assert "the server stopped after 300000 of 700000 bytes; retrying in 0 s" in said(console)
 
 
 def test_tries_that_bring_something_do_not_count(server: Server, console: Console, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_server_that_always_breaks_is_given_up_and_the_part_kept(
 ) -> None:
     server.breaks = [300_000, 0, 0]
     message = refused("set", console, tmp_path, server.file())
-    assert "the server stopped after 300000 of 700000 bytes; try again later, or place the file at" in message
+    assert "the server stopped after 300000 of 700000 bytes; try again later, or copy it to" in message
     assert server.file().url in message and str(tmp_path / "set.bin") in message
     assert part_of(tmp_path).read_bytes() == CONTENT[:300_000] and not (tmp_path / "set.bin").exists()
     assert len(server.asked) == 3
@@ -187,7 +187,7 @@ def test_wrong_content_is_removed(server: Server, console: Console, tmp_path: Pa
     message = refused("set", console, tmp_path, server.file())
     for content in (server.content, CONTENT):
         assert hashlib.sha256(content).hexdigest() in message
-    assert server.file().url in message and "it was removed" in message and not list(tmp_path.iterdir())
+    assert server.file().url in message and "it was deleted" in message and not list(tmp_path.iterdir())
 
 
 def test_a_wrong_file_that_is_there_is_not_overwritten(server: Server, console: Console, tmp_path: Path) -> None:
@@ -195,22 +195,22 @@ def test_a_wrong_file_that_is_there_is_not_overwritten(server: Server, console: 
     message = refused("set", console, tmp_path, server.file())
     for content in (b"mine", CONTENT):
         assert hashlib.sha256(content).hexdigest() in message
-    assert f"{tmp_path / 'set.bin'} is there" in message and "move it away" in message
+    assert f"{tmp_path / 'set.bin'} already exists" in message and "move it away" in message
     assert (tmp_path / "set.bin").read_bytes() == b"mine" and not server.asked
 
 
 def test_a_file_that_is_not_there_is_not_asked_for_again(server: Server, console: Console, tmp_path: Path) -> None:
     server.codes = [404]
     message = refused("set", console, tmp_path, server.file())
-    assert f"{server.file().url} could not be fetched: HTTP 404 Not Found" in message
-    assert f"place the file at {tmp_path / 'set.bin'} by hand" in message and len(server.asked) == 1
+    assert f"{server.file().url} could not be downloaded: HTTP 404 Not Found" in message
+    assert f"copy it to {tmp_path / 'set.bin'} yourself" in message and len(server.asked) == 1
 
 
 def test_a_busy_server_is_asked_again(server: Server, console: Console, tmp_path: Path) -> None:
     server.codes = [503, 429]
     fetch("set", console, into=tmp_path, files=(server.file(),), pauses=QUICK)
     assert len(server.asked) == 3 and (tmp_path / "set.bin").read_bytes() == CONTENT
-    assert "HTTP 503 Service Unavailable; trying again in 0 s" in said(console)
+    assert "HTTP 503 Service Unavailable; retrying in 0 s" in said(console)
 
 
 def test_a_server_that_says_nothing_is_asked_again(
@@ -228,9 +228,9 @@ def test_without_a_network_the_address_and_the_place_are_named(console: Console,
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/set.bin"
         message = refused("set", console, tmp_path, RemoteFile(url, "0" * 64))
-    assert f"{url} could not be fetched: " in message and "refused" in message
-    assert f"place the file at {tmp_path / 'set.bin'} by hand" in message
-    assert said(console).count("trying again") == len(QUICK)
+    assert f"{url} could not be downloaded: " in message and "refused" in message
+    assert f"copy it to {tmp_path / 'set.bin'} yourself" in message
+    assert said(console).count("retrying in") == len(QUICK)
 
 
 def test_folders_that_cannot_be_written_are_named(server: Server, console: Console, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_full_disk_is_no_broken_connection(server: Server, console: Console, t
     part_of(tmp_path).symlink_to("/dev/full")
     message = refused("set", console, tmp_path, server.file())
     assert f"set cannot be written to {tmp_path} ([Errno 28] No space left" in message
-    assert len(server.asked) == 1 and "trying again" not in said(console)
+    assert len(server.asked) == 1 and "retrying" not in said(console)
 
 
 def test_terminals_get_a_bar_and_files_get_lines(
@@ -269,7 +269,7 @@ def test_what_has_no_address_is_placed_by_hand(
             ask("miniimagenet")
         for words in ("ImageNet's terms", str(folder), "train.csv, val.csv and test.csv (filename,label)", "images"):
             assert words in str(error.value)
-        with pytest.raises(UserError, match="no data set mnist; there are: cifar10, cifar100, svhn, miniimagenet"):
+        with pytest.raises(UserError, match="dataset mnist; choose one of: cifar10, cifar100, svhn, miniimagenet"):
             ask("mnist")
     (folder / "images").mkdir(parents=True)
     assert placed("miniimagenet") == folder

@@ -23,7 +23,9 @@ def test_a_folder_per_class_beside_the_unlabelled(tmp_path: Path, unlabelled: st
     save(folder / "loose.png")
     dataset = open_data(folder)
     assert dataset.classes == ("cat", "dog")
-    assert dataset.layout == f"a folder per class beside {unlabelled}/ and files in no folder, which are unlabelled"
+    assert dataset.layout == (
+        f"one folder per class, next to {unlabelled}/ and files outside any folder, which are unlabelled"
+    )
     assert label_of(dataset, "cat/more/deep.png") == "cat"
     assert label_of(dataset, "dog/1.png") == "dog"
     assert label_of(dataset, "loose.png") is None
@@ -47,14 +49,14 @@ def test_train_valid_and_test_folders(tmp_path: Path) -> None:
     save(folder / "train" / "unlabeled" / "v.png")
     save(folder / "test" / "nobody.png")
     dataset = open_data(folder)
-    assert "test/, train/, unlabelled/, val/ with a folder per class" in dataset.layout
+    assert "test/, train/, unlabelled/, val/ with one folder per class" in dataset.layout
     assert (len(dataset.train), len(dataset.valid), len(dataset.test)) == (10, 4, 6)
     assert part_of(dataset, "test/dog/0.png") == "test"
     assert label_of(dataset, "val/dog/0.png") == "dog"
     assert label_of(dataset, "train/unlabeled/v.png") is None
     assert part_of(dataset, "unlabelled/u.png") == "train"
     assert part_of(dataset, "test/nobody.png") is None
-    assert any("without a label, and left out: 1 valid and test images" in note for note in dataset.notes)
+    assert any("1 validation or test images have no label and are left out" in note for note in dataset.notes)
 
 
 def test_a_class_named_train_is_a_class(tmp_path: Path) -> None:
@@ -77,9 +79,9 @@ def test_parts_are_parts_however_they_are_written_and_whatever_lies_beside(tmp_p
 def test_classes_that_look_like_a_slip_are_noted(tmp_path: Path) -> None:
     dataset = open_data(by_class(tmp_path / "photos", ("car", "train", "01", "1", "Car"), each=2))
     assert dataset.notes == (
-        "taken as classes, not as parts, because there are other folders too: train",
-        "different classes, though they look alike: 01, 1",
-        "different classes, though they look alike: Car, car",
+        "treated as classes, not as parts, because there are other folders: train",
+        "treated as different classes, although the names look alike: 01, 1",
+        "treated as different classes, although the names look alike: Car, car",
     )
 
 
@@ -96,7 +98,7 @@ def test_images_that_a_list_puts_aside_are_not_trained_on(tmp_path: Path) -> Non
     (folder / "test.csv").write_text("path,label\n2.png,a\n3.png,\n")
     dataset = open_data(folder)
     assert part_of(dataset, "3.png") is None
-    assert "without a label, and left out: 1 valid and test images" in dataset.notes
+    assert "1 validation or test images have no label and are left out" in dataset.notes
     (folder / "test.csv").write_text("path,label\n2.png,\n3.png,\n")
     dataset = open_data(folder)
     assert dataset.shape == (12, 12, 3) and len(dataset.test) == 0 and len(dataset.train) == 5
@@ -155,7 +157,7 @@ def test_lists_of_the_same_classes_are_what_they_say(tmp_path: Path) -> None:
     assert [dataset.paths[row] for row in dataset.test] == ["2.png", "3.png"]
     assert len(dataset.train) == 4
     (folder / "test.csv").write_text("path,label\n1.png,a\n3.png,b\n")
-    with pytest.raises(UserError, match=r"1\.png is in .*test\.csv and in another list too"):
+    with pytest.raises(UserError, match=r"1\.png is in .*test\.csv and also in another list"):
         open_data(folder)
 
 
@@ -219,11 +221,13 @@ def test_a_table_that_names_absent_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_folders_that_say_too_little_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"flat \(label by a folder per class .*\): no training image has a label"):
+    with pytest.raises(
+        UserError, match=r"flat \(put labelled .* folder per class, .*\): no training image has a label"
+    ):
         draw_split(open_data(flat(tmp_path / "flat")), DataSettings(), seed=0)
-    with pytest.raises(UserError, match="every labelled training image is of class cat; two are needed"):
+    with pytest.raises(UserError, match="all labelled training images have class cat; at least two classes are needed"):
         draw_split(open_data(by_class(tmp_path / "one", ("cat",))), DataSettings(), seed=0)
-    with pytest.raises(UserError, match=r"data.path_column and data.label_column are for a table"):
+    with pytest.raises(UserError, match=r"data.path_column and data.label_column need a label table"):
         open_with(by_class(tmp_path / "classes"), path_column="x")
 
 
@@ -260,7 +264,7 @@ def test_without_test_images_some_labelled_ones_are_set_aside(tmp_path: Path) ->
     both = draw_split(dataset, DataSettings(test_share=0.2, valid_share=0.5), seed=0)
     assert both.test == split.test and len(both.valid) == 8
     assert len({*both.test, *both.valid, *both.labelled}) == 21
-    with pytest.raises(UserError, match=r"data.labels=20, but photos has only 17 labelled .* set aside to test on"):
+    with pytest.raises(UserError, match=r"data.labels=20, but photos has only 17 labelled .* set aside for testing"):
         draw_split(dataset, DataSettings(labels=20), seed=0)
 
 

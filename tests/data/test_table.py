@@ -137,19 +137,19 @@ def test_labels_are_stripped_and_only_empty_ones_are_missing(table: Path, cell: 
         (b"", "is empty"),
         (b"\xef\xbb\xbf\n \n", "is empty"),
         (b"path,label\n\n", "no rows below its header"),
-        (b"path,label\na.jpg,cat\n,dog\n", "line 3 names no image file"),
+        (b"path,label\na.jpg,cat\n,dog\n", "line 3 has no image path"),
         (b"path,label\na.jpg,cat\nb.jpg\n", "line 3 has no cell for the label"),
         (b"label,path\ncat,a.jpg\ndog\n", "line 3 has no cell for the path"),
         (b"a.jpg\nb.jpg\n", "line 1 has no cell for the label"),
         (b"path,label\na.jpg,cat\nb,c.jpg,dog\n", "line 3 has 3 cells"),
-        (b'path,label\na.jpg,cat\n"b.jpg,dog\nc.jpg,dog\n', "line 3 is no proper CSV"),
-        (b'path,label\na.jpg,cat\n"b".jpg,dog\n', "line 3 is no proper CSV"),
-        (b"path,label\n" + b"a" * 200_000 + b",cat\n", "line 2 is no proper CSV"),
+        (b'path,label\na.jpg,cat\n"b.jpg,dog\nc.jpg,dog\n', "line 3 is not valid CSV"),
+        (b'path,label\na.jpg,cat\n"b".jpg,dog\n', "line 3 is not valid CSV"),
+        (b"path,label\n" + b"a" * 200_000 + b",cat\n", "line 2 is not valid CSV"),
         ("path,label\na.jpg,cat\nb.jpg,mäusebussard\n".encode("latin-1"), "line 3 has a byte that is not UTF-8"),
         ("path,label\r\na.jpg,cat\r\n".encode("utf-16") + b"b", "line 3 has a byte that is not UTF-16"),
-        (TEXT.encode("utf-16-le"), "is no CSV text"),
-        (b"PK\x03\x04\x14\x00\x06\x00\xff\xfe", "is no CSV text"),
-        (b"\xff\xfePK\x00\x00\x06\x00\xff", "is no CSV text"),
+        (TEXT.encode("utf-16-le"), "is not a CSV text file"),
+        (b"PK\x03\x04\x14\x00\x06\x00\xff\xfe", "is not a CSV text file"),
+        (b"\xff\xfePK\x00\x00\x06\x00\xff", "is not a CSV text file"),
         (b"path,label,label\na.jpg,cat,dog\n", "2 columns named label"),
     ],
 )
@@ -172,14 +172,14 @@ def test_encoding_errors_say_what_to_do(table: Path) -> None:
 )
 def test_unknown_columns_are_listed(table: Path, header: str, content: str) -> None:
     message = refusal(table, f"{header}\nx,y\n")
-    assert f"to hold the {content}" in message and header.split("\n")[0].replace(",", ", ") in message
+    assert f"which column holds the {content}" in message and header.split("\n")[0].replace(",", ", ") in message
     assert "--data.path_column NAME --data.label_column NAME" in message
 
 
 def test_wrong_names_of_columns_list_the_right_ones(table: Path) -> None:
     for column in ("path_column", "label_column"):
-        assert refusal(table, TEXT, **{column: "kind"}).endswith("has no column kind; it has: path, label")
-    assert "cannot be both" in refusal(table, TEXT, path_column="label", label_column="Label")
+        assert refusal(table, TEXT, **{column: "kind"}).endswith("has no column kind; its columns are: path, label")
+    assert "cannot hold both paths and labels" in refusal(table, TEXT, path_column="label", label_column="Label")
 
 
 def test_long_lists_of_columns_are_cut(table: Path) -> None:
@@ -290,7 +290,7 @@ def test_the_exact_file_wins(tmp_path: Path, path: str, files: list[str], table:
 def test_rows_that_fit_two_files_are_refused(tmp_path: Path, path: str, files: list[str]) -> None:
     with pytest.raises(UserError) as error:
         match([LabelRow(7, path, "x")], files, table=tmp_path / "t.csv", folder=tmp_path)
-    assert f"t.csv, line 7: {path} may be {files[0]} or {files[1]}; write the whole path" in str(error.value)
+    assert f"t.csv, line 7: {path} matches both {files[0]} and {files[1]}; write the whole path" in str(error.value)
 
 
 def test_files_named_twice(table: Path) -> None:

@@ -148,7 +148,7 @@ def test_every_cut_computes_the_same_function_of_its_stages() -> None:
         whole = nn.Sequential(*net.trunk, *net.heads[1]).eval()
         images = torch.randn(3, 3, 16, 16)
         assert torch.allclose(net(images)[1], whole(images), atol=1e-5)
-    with pytest.raises(UserError, match="wrn-10-1 cannot be cut after 'layer9'; choose among: none, stem"):
+    with pytest.raises(UserError, match="wrn-10-1 cannot be cut after 'layer9'; choose one of: none, stem"):
         MultiHead.cut(stages, 2, after="layer9")
 
 
@@ -163,11 +163,11 @@ def test_a_users_own_module_can_be_cut() -> None:
 @pytest.mark.parametrize(
     ("shared", "private", "message"),
     [
-        ((2, 1, 16, 16), None, r"takes images \(n, 3, height, width\), not \(2, 1, 16, 16\)"),
-        ((3, 16, 16), None, "takes images"),
-        ((2, 3, 16, 16), (2, 4, 3, 16, 16), "private views must be"),
-        ((2, 3, 16, 16), (3, 4, 3, 8, 8), "private views must be"),
-        ((2, 3, 16, 16), (12, 3, 16, 16), "private views must be"),
+        ((2, 1, 16, 16), None, r"expects images of shape \(n, 3, height, width\), not \(2, 1, 16, 16\)"),
+        ((3, 16, 16), None, "expects images of shape"),
+        ((2, 3, 16, 16), (2, 4, 3, 16, 16), "private views must have shape"),
+        ((2, 3, 16, 16), (3, 4, 3, 8, 8), "private views must have shape"),
+        ((2, 3, 16, 16), (12, 3, 16, 16), "private views must have shape"),
     ],
 )
 def test_shapes_the_network_cannot_take_are_refused(shared, private, message) -> None:

@@ -144,7 +144,7 @@ def test_every_picture_has_a_text_and_every_figure_a_caption(html: str) -> None:
     }
     found = []
     for one, caption in zip(drawn, captions, strict=True):
-        alt = one["aria-label"].removeprefix("Line chart of ").removeprefix("the error among the images that are ")
+        alt = one["aria-label"].removeprefix("Line chart of ").removeprefix("the error among the ")
         (kind,) = (kind for kind in hints if alt.startswith(kind))
         assert hints[kind] in caption, kind
         found.append(kind)
@@ -183,18 +183,20 @@ def test_what_the_sections_say(html: str, run: Run) -> None:
     assert "vote right ends at 80" in "".join(one["aria-label"] for one in read.all("svg"))
     for name in ("as it is", "the paper's temperature", "head 3", "Brier"):
         assert name in words(read, "calibration")
-    assert "None was fitted" in words(read, "calibration")
+    assert "No temperature was fitted" in words(read, "calibration")
     assert "AURC of this run" in words(read, "selective")
     assert [table.get("class") for table in read.all("table")].count("confusion") == 1
     assert "owl 0 " in words(read, "classes")  # no test image of the last class
     assert "3 of 3" in words(read, "heads") and "80.0 % of the unlabelled images" in words(read, "heads")
-    assert "a pseudo-label for 90.0 % of unlabelled images, 80.0 % of them right; for" in words(read, "heads")
+    assert "a pseudo-label for 90.0 % of the unlabelled images (80.0 % of these labels are right), and for" in words(
+        read, "heads"
+    )
     about = words(read, "about")
     for fact in ("cotrain fit noise", "123,456", run.split.hash, "torch 2.13.0", "optim.lr", "0:11 for 100 steps"):
         assert fact in about
 
 
-def test_images_are_the_surest_mistakes_and_those_to_label_next(html: str, run: Run, data: Dataset) -> None:
+def test_images_are_the_most_confident_mistakes_and_those_to_label_next(html: str, run: Run, data: Dataset) -> None:
     test = read_outputs(run.scores_path)["test"]
     probabilities = test.logits.double().softmax(-1).mean(0)
     wrong = [row for row in range(60) if probabilities[row].argmax() != test.labels[row]]
@@ -203,7 +205,7 @@ def test_images_are_the_surest_mistakes_and_those_to_label_next(html: str, run: 
     label = data.classes[test.labels[surest]]
     said = data.classes[int(probabilities[surest].argmax())]
     sure = 100 * float(probabilities[surest].max())
-    assert alts[0] == f"row {test.rows[surest]}: said {said}, {sure:.1f} %; label {label}"
+    assert alts[0] == f"row {test.rows[surest]}: predicted {said}, {sure:.1f} %; label {label}"
     with open(run.folder / "label_next.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [*rows[0]] == ["path", "row", "class", "probability", "heads_agree", "disagreement"]
@@ -211,7 +213,7 @@ def test_images_are_the_surest_mistakes_and_those_to_label_next(html: str, run: 
     assert set(found) == set(run.split.unlabelled) - set(run.split.labelled)
     amounts = [float(row["disagreement"]) for row in rows]
     assert amounts == sorted(amounts, reverse=True) and amounts[0] > 0
-    assert f"row {found[0]}: heads say" in "\n".join(alts)
+    assert f"row {found[0]}: heads predict" in "\n".join(alts)
     logits = cotrain.load(run.folder).logits(data.images, np.array(found[:1])).double()
     p = logits.softmax(-1)[:, 0].numpy()
     mean = p.mean(0)
@@ -221,8 +223,8 @@ def test_images_are_the_surest_mistakes_and_those_to_label_next(html: str, run: 
 def test_one_head_is_asked_what_it_is_least_sure_of(tmp_path: Path, data: Dataset) -> None:
     run = made_up_run(tmp_path / "run", data, changes={"method": "fixmatch"})
     read = Read(write_report(run, data).read_text())
-    assert "The network has one head" in words(read, "heads")
-    assert "least sure (entropy)" in words(read, "images")
+    assert "This network has a single head" in words(read, "heads")
+    assert "least confident (highest entropy)" in words(read, "images")
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
@@ -263,15 +265,15 @@ def test_without_test_images_it_says_what_cannot_be_known(tmp_path: Path) -> Non
     read = Read(write_report(run, dataset).read_text())
     assert [section["id"] for section in read.all("section")] == SECTIONS
     for section in ("verdict", "calibration", "selective", "confusion", "classes", "heads"):
-        assert "cannot be known" in words(read, section), section
+        assert "so its accuracy on new images is unknown" in words(read, section), section
     assert "Label these next" in words(read, "images")
     assert read_rows(run)
 
 
 def test_without_a_labelled_only_network_the_error_stands_alone(tmp_path: Path, data: Dataset) -> None:
     read = Read(write_report(made_up_run(tmp_path / "run", data, alone=None), None, without="Gone.").read_text())
-    assert "no labelled-only network was trained" in words(read, "verdict")
-    assert "There are no images here. Gone." in words(read, "images")
+    assert "no labelled-only baseline was trained" in words(read, "verdict")
+    assert "No images are shown. Gone." in words(read, "images")
     assert read.all("img") == []
     assert not (tmp_path / "run/label_next.csv").exists()
 
@@ -288,7 +290,7 @@ def test_all_predictions_equal(kind: str, images: int, tmp_path: Path) -> None:
     assert [section["id"] for section in read.all("section")] == SECTIONS
     said = " ".join([*read.text.values(), *(one["aria-label"] for one in read.all("svg"))])
     assert re.findall(r"\b(nan|inf)\b", said) == []
-    assert ("No test image was mistaken" in words(read, "confusion")) == (kind == "right")
+    assert ("All test images were classified correctly" in words(read, "confusion")) == (kind == "right")
 
 
 def test_one_image_in_each_bin(tmp_path: Path) -> None:
@@ -383,7 +385,7 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
     Path("run/report.html").write_text("an older page")
     main(["report", "run"])  # its data came as arrays and are gone
     assert "no images; The run was made from arrays" in capsys.readouterr().out
-    assert "There are no images here" in Path("run/report.html").read_text()
+    assert "No images are shown" in Path("run/report.html").read_text()
     shutil.copy("run/report.html", "report.html")
     main(["report", "run", "run"])  # one of ours may be written anew
     assert "2 runs -> report.html" in capsys.readouterr().out
@@ -489,7 +491,7 @@ def test_images_of_other_channels_are_left_out_but_listed(tmp_path: Path) -> Non
     assert "Images of 4 channels cannot be drawn" in words(read, "images")
     assert read.all("img") == []
     unlabelled = set(run.split.unlabelled) - set(run.split.labelled)
-    assert f"label_next.csv in the run folder has {len(unlabelled)} of them" in words(read, "images")
+    assert f"label_next.csv in the run folder lists {len(unlabelled)} of them" in words(read, "images")
     assert {int(line.split(",")[1]) for line in read_rows(run)} == unlabelled
 
 
@@ -513,9 +515,9 @@ def test_the_budget_of_the_labelled_only_network_is_said(run: Run, tmp_path: Pat
     assert "trained for the same 100 steps, not for the same time" in words(shown(copy), "verdict")
     log = [{"step": 50, "seconds": 2.0}, {"step": 100, "seconds": 4.0}, {"step": 100, "unlabelled_error": 40.0}]
     copy.baseline_folder.joinpath("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
-    assert "the same 100 steps (0:04 against 0:11), not" in words(shown(copy), "verdict")
+    assert "the same 100 steps (0:04 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
     copy.finish({**copy.result, "labelled_only_seconds": 7.0})
-    assert "the same 100 steps (0:07 against 0:11), not" in words(shown(copy), "verdict")
+    assert "the same 100 steps (0:07 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
 
 
 def table_of(html: str, name: str) -> list[list[str]]:
@@ -534,12 +536,12 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     text = page([show(Subject(run, None))])
     said = words(Read(text), "selective")
     assert (
-        (f"fitted on valid images (T = {temperature:.2f})" in said)
+        (f"fitted on validation images (T = {temperature:.2f})" in said)
         == (share > 0)
-        == ("as they are (T = 1)" not in said)
+        == ("uncalibrated (T = 1)" not in said)
     )
     heads, *rows = table_of(text, "answered")
-    assert heads == ["probability at least", "answered", "wrong of answered", "error", "at most"]
+    assert heads == ["probability at least", "answered", "wrong", "error", "upper bound"]
     labels = parts["test"].labels
     probabilities = (parts["test"].logits.double() / temperature).softmax(-1).mean(0)
     sure, guess = probabilities.max(-1)
@@ -567,13 +569,15 @@ def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
     ):
         run.finish({**of_before, **stored})
         read = shown(run)
-        assert f"fitted on valid images ({said}), as predict gives them" in words(read, "selective")
+        selective = words(read, "selective")
+        assert f"those of predict : with the temperature fitted on validation images ({said})" in selective
         assert f"Temperature fitted on valid images, {said}: ECE" in words(read, "calibration")
         assert said == f"T = {cotrain.load(run.folder).temperature}"
     run.finish(of_before)
     read = shown(run)
-    assert "(T = 1), as predict gives them" in words(read, "selective") and cotrain.load(run.folder).temperature == 1
-    assert "None was fitted" in words(read, "calibration")
+    assert "those of predict : uncalibrated (T = 1)" in words(read, "selective")
+    assert cotrain.load(run.folder).temperature == 1
+    assert "No temperature was fitted" in words(read, "calibration")
 
 
 def test_only_shares_are_drawn_as_shares(run: Run, tmp_path: Path) -> None:
@@ -611,11 +615,11 @@ def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     copy.log_path.write_text('{"step": 100, "heads_disagree": 4.0, "vote_selected": 70.0}\n')
     read = shown(copy)
-    assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
+    assert "a pseudo-label for 70.0 % of the unlabelled images, and for" in words(read, "heads")
     assert "How many of those are right cannot be known" in words(read, "learning")
     copy.log_path.write_text(copy.log_path.read_text() + '{"step": 100, "valid_error": 9.0, "vote_right": 88.0}\n')
     read = shown(copy)
-    assert "a pseudo-label for 70.0 % of unlabelled images; for" in words(read, "heads")
+    assert "a pseudo-label for 70.0 % of the unlabelled images, and for" in words(read, "heads")
     assert "How many are right is told by valid images" in words(read, "learning")
 
 
@@ -625,7 +629,7 @@ def test_two_heads_do_not_vote(method: str, data: Dataset, tmp_path: Path) -> No
     rows = [{"step": step, "unlabelled_error": 9.0, "heads_disagree": 4.0, "head_1_error": 9.5} for step in (50, 100)]
     run.log_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = shown(run)
-    assert "All heads say the same" in words(read, "heads")
+    assert "All heads agree on" in words(read, "heads")
     assert "The vote of the other heads" not in words(read, "heads")
     assert "Line chart of percent over 100 steps. heads disagree ends at 4." in {
         one["aria-label"] for one in read.all("svg")
@@ -640,20 +644,20 @@ def test_votes_that_select_nothing_are_not_of_unknown_labels(run: Run, tmp_path:
     copy.log_path.write_text(json.dumps(row) + "\n")
     read = shown(copy)
     assert "labels only the evaluation knows" in words(read, "learning")
-    assert "a pseudo-label for 0.0 % of unlabelled images; for" in words(read, "heads")
+    assert "a pseudo-label for 0.0 % of the unlabelled images, and for" in words(read, "heads")
 
 
 def test_images_to_label_next_are_not_promised_too_much(
     run: Run, data: Dataset, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = words(Read(html), "images")
-    assert "whose probabilities differ most between the heads" in said
-    assert "even where all heads name the same class" in said and "may tell it most" in said
-    assert "were looked at" not in said
+    assert "on which the heads disagree most" in said
+    assert "even if all heads predict the same class" in said and "may help most" in said
+    assert "were searched" not in said
     monkeypatch.setattr(pictures, "LOOKED_AT", 5)
     unlabelled = len({*run.split.unlabelled} - {*run.split.labelled})
     said = words(Read(page([show(Subject(run, data))])), "images")
-    assert f"Of {unlabelled} unlabelled images, 5 were looked at, evenly chosen" in said
+    assert f"5 of the {unlabelled} unlabelled images were searched, evenly spaced" in said
 
 
 def test_each_head_is_shown_with_every_temperature(tmp_path: Path) -> None:
@@ -663,7 +667,7 @@ def test_each_head_is_shown_with_every_temperature(tmp_path: Path) -> None:
     fitted = fit_temperature(parts["valid"].logits, parts["valid"].labels, "probabilities")
     heads, *rows = table_of(page([show(Subject(run, None))]), "ece-of-heads")
     assert heads == ["head", "T = 1.00", "T = 2.00", f"T = {fitted:.2f}, fitted"]
-    assert [row[0] for row in rows] == ["head 1", "head 2", "head 3", "together"]
+    assert [row[0] for row in rows] == ["head 1", "head 2", "head 3", "ensemble"]
     test = parts["test"]
     for number, (_, *eces) in enumerate(rows[:3]):
         for temperature, ece in zip((1.0, 2.0, fitted), eces, strict=True):
@@ -682,17 +686,17 @@ def test_the_number_of_bins_is_chosen(run: Run, tmp_path: Path, monkeypatch: pyt
     copy_of(run, Path("run"))
     main(["report", "run", "--bins", "1"])
     one = Read(Path("run/report.html").read_text())
-    assert "in 1 bin of equal width" in words(one, "calibration")
+    assert "over 1 bin of equal width" in words(one, "calibration")
     test = read_outputs(run.scores_path)["test"]
     probabilities = test.logits.double().softmax(-1).mean(0)
     right = (probabilities.argmax(-1) == test.labels).double()
     assert ece(one) == pytest.approx(100 * abs(right.mean() - probabilities.max(-1).values.mean()).item(), abs=0.01)
     main(["report", "run"])
     ten = Read(Path("run/report.html").read_text())
-    assert "in 10 bins of equal width" in words(ten, "calibration")
+    assert "over 10 bins of equal width" in words(ten, "calibration")
     assert ece(ten) > ece(one)
     main(["report", "run", "run", "--bins", "3"])
-    assert "in 3 bins of equal width" in words(Read(Path("report.html").read_text()), "calibration")
+    assert "over 3 bins of equal width" in words(Read(Path("report.html").read_text()), "calibration")
 
 
 def test_a_table_of_labels_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -753,9 +757,10 @@ def test_pictures_and_rows_have_the_probability_that_predict_has(tmp_path: Path)
     assert words_of and all(text.count(each) for each in words_of)
 
 
-def test_where_no_error_was_looked_at_it_says_why(run: Run, tmp_path: Path) -> None:
+def test_a_run_without_measured_errors_says_why(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "run")
-    copy, why = Run.open(tmp_path / "run"), "No error was looked at during training. That takes valid images"
+    copy = Run.open(tmp_path / "run")
+    why = "No error was measured during training. To measure it, provide validation images"
     assert why not in words(Read(page([show(Subject(copy, None))])), "learning")
     copy.log_path.write_text('{"step": 10, "supervised": 1.0, "lr": 0.1}\n')
     assert why in words(Read(page([show(Subject(copy, None))])), "learning")

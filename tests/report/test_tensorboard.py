@@ -88,7 +88,7 @@ def test_what_the_figures_show(tmp_path: Path) -> None:
     assert "reliability/temperature fitted on valid images" in events.Tags()["images"]
     assert "Classes: 0 cat, 1 <dog>, 2 \\udcff." in words_of(events, "confusion")
     assert "below it the network is too sure" in words_of(events, "reliability/as it is")
-    assert "said <dog>" in words_of(events, "mistakes")
+    assert "predicted <dog>" in words_of(events, "mistakes")
     mistakes = image(events, "mistakes")
     side, gap = 96, pictures.GAP
     assert mistakes.shape[1] == 6 * (side + gap) and mistakes.shape[0] % (side + gap) == 0

@@ -26,7 +26,7 @@ Found = list[dict[str, Tensor]]
 REFUSED = {
     "labelled images": ("digits --optim.labelled 9", "2 processes cannot share optim.labelled=9 equally"),
     "unlabelled images": ("digits --optim.unlabelled 15", "choose a multiple of 2, or another --nproc-per-node"),
-    "precision": ("digits --precision float16", "run.precision=float16 is for GPUs, and this is a CPU"),
+    "precision": ("digits --precision float16", "run.precision=float16 is for GPUs; use run.precision=float32 or auto"),
     "batch-norm": ("digits --run.batchnorm synchronised", "run.batchnorm=synchronised is for GPUs; use local or auto"),
     "backbone": ("digits --model.backbone wrn-11-1", "wrn-11-1"),
     "labels": ("digits --labels 1", "data.labels=1"),

@@ -1,5 +1,5 @@
 "use strict";
-// A click on a column's heading sorts its table; what is unknown stays last.
+// Clicking a column heading sorts its table; unknown values stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
