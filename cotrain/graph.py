@@ -1,12 +1,17 @@
 """Label propagation on a nearest-neighbour graph (Iscen et al., CVPR 2019; Sellars et al., 2021)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.linalg import cg
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 24  # similarities held at once
@@ -29,6 +34,8 @@ def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
     """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0."""
+    from scipy import sparse  # slow to import
+
     rows = len(features)
     similarity, places = nearest(F.normalize(features.float(), dim=1), k)
     values = similarity.clamp(min=0).double().cpu().numpy().ravel()
@@ -47,6 +54,9 @@ def propagate(
 
     A row that no label reaches is all zeros.
     """
+    from scipy import sparse  # slow to import
+    from scipy.sparse.linalg import cg
+
     system = sparse.eye_array(graph.shape[0], format="csr") - alpha * graph
     reached = [
         cg(system, seeds[:, of_class], rtol=tolerance, maxiter=iterations)[0] for of_class in range(seeds.shape[1])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.augment import kernel, tensor
+from cotrain.augment import tensor
 from cotrain.augment.policy import CUTOUT_LUMA, CUTOUT_RGB, TRUNCATED, Draw, Policy
 
 Rows = Sequence[int] | NDArray[np.int64] | Tensor
@@ -47,6 +47,8 @@ def normalised(
 @lru_cache(maxsize=16)
 def _normalisation(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[NDArray, NDArray]:
     """The table of all levels, and the kernel's formula if it gives bit-exact results."""
+    from cotrain.augment import kernel  # slow to import: numba
+
     channels, centre, spread = len(mean), np.array(mean, np.float32), np.array(std, np.float32)
     levels = np.append(np.arange(256, dtype=np.float32) / np.float32(255), np.float32(0.5))
     table = (levels - centre[:, None]) / spread[:, None]
@@ -83,6 +85,8 @@ def _run_kernel(
     formula: NDArray,
     threads: int,
 ) -> NDArray:
+    from cotrain.augment import kernel  # slow to import: numba
+
     out = np.empty((len(rows), *images.shape[1:]), table.dtype)
     style = (policy.pad == "zero", policy.order == "ops_first", policy.fill == "grey", policy.cutout == "fixed")
     truncated = np.tile(TRUNCATED, (images.shape[3], 1))

@@ -3,8 +3,6 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from scipy.stats import t as student_t
-
 ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
 SAME = 1e-9  # points: differences that are no further apart are of as many images
 
@@ -34,6 +32,8 @@ def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: f
 
 def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:
     """Student's, for the mean."""
+    from scipy.stats import t as student_t  # slow to import
+
     mean, n = statistics.mean(differences), len(differences)
     reach = student_t.ppf((1 + confidence) / 2, n - 1) * statistics.stdev(differences) / n**0.5
     return mean - reach, mean + reach

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.types import UserError
@@ -15,7 +13,6 @@ from cotrain.types import UserError
 TRAIN, TEST, EXTRA = "train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"
 COMPRESSED = struct.pack("<i", 15)  # what a little-endian file says of its first variable
 UNREADABLE_MAT = (
-    MatReadError,
     NotImplementedError,
     OSError,
     EOFError,
@@ -49,12 +46,15 @@ def load_svhn(path: Path) -> Dataset:
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    from scipy.io import loadmat  # slow to import
+    from scipy.io.matlab import MatReadError
+
     if not path.is_file():
         raise UserError(f"{path} does not exist; SVHN needs {TRAIN} and {TEST} in one folder")
     try:
         _check_header(path)
         arrays = loadmat(path, variable_names=["X", "y"])
-    except UNREADABLE_MAT as error:
+    except (MatReadError, *UNREADABLE_MAT) as error:
         raise UserError(f"{path} is not a readable SVHN file ({error}); get the official one") from error
     for key in ("X", "y"):
         if not isinstance(arrays.get(key), np.ndarray):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from cotrain.ops import ensemble_probabilities
@@ -131,6 +130,7 @@ def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
     lowest temperature there is, with which everything looks certain: so few mistakes are no evidence for more
     certainty, while less of it does no harm.
     """
+    from scipy.optimize import minimize_scalar  # slow to import
 
     def cost(log_temperature: float) -> float:
         return negative_log_likelihood(with_temperature(logits.double(), float(np.exp(log_temperature)), rule), labels)

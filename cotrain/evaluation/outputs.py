@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
@@ -68,5 +67,7 @@ def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
 
 def error_interval(wrong: int, images: int) -> tuple[float, float]:
     """Wilson's 95 % interval of the error, in percent."""
+    from scipy.stats import binomtest  # slow to import
+
     interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")
     return 100 * float(interval.low), 100 * float(interval.high)

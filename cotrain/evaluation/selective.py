@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from cotrain.evaluation.calibration import mean_of_ties
 
@@ -73,4 +72,6 @@ def images_needed(target: float, level: float = 0.95) -> int:
 
 def error_bound(wrong: int, answered: int, level: float) -> float:
     """Clopper and Pearson's upper bound of an error."""
+    from scipy.stats import beta  # slow to import
+
     return 1.0 if wrong == answered else float(beta.ppf(level, wrong + 1, answered - wrong))

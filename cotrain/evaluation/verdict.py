@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.scores import Outputs
@@ -40,6 +39,8 @@ def verdict(ours: Outputs, theirs: Outputs, rule: str) -> Verdict:
     """
     if not np.array_equal(ours.rows, theirs.rows) or not torch.equal(ours.labels, theirs.labels):
         raise UserError("the two runs were tested on different images, so their errors cannot be paired")
+    from scipy.stats import binomtest  # slow to import
+
     wrong, wrong_alone = is_wrong(ours, rule), is_wrong(theirs, rule)
     lost, gained = int((wrong & ~wrong_alone).sum()), int((~wrong & wrong_alone).sum())
     low, high = paired_interval(lost, gained, len(wrong))

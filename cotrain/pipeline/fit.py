@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import PIL
 import torch
@@ -241,5 +240,5 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "pillow": PIL.__version__,
-        "numba": numba.__version__,
+        "numba": version("numba"),
     }

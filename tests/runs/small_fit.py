@@ -1,0 +1,14 @@
+"""A short training run that the tests interrupt, damage and resume."""
+
+from pathlib import Path
+
+STEPS = 30
+ARGUMENTS = (
+    f"fit digits --steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    "--run.report false "
+    "--run.log_every 4 --run.checkpoint_every 5"
+).split()
+
+
+def checkpoint(out: Path, step: int) -> Path:
+    return out / "checkpoint" / f"step-{step:08d}.safetensors"
