@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import folder, views
+from benchmarks import busy, folder, views
 from cotrain.bench.table import Bench, Row
 from cotrain.recipes import recipe_named
 
@@ -33,6 +33,12 @@ and views are the same, and so is the loss.
 beforehand, and its flip and crop are one numpy lookup, so that each image is converted once.
 
 {steps}
+
+## A busy machine
+
+{busy_rules}
+
+{busy}
 
 ## A folder of JPEGs
 
@@ -102,7 +108,7 @@ def main() -> None:
             row = one()
             measured.setdefault(title, []).append(row)
             print("  ", *as_shown(row).values(), flush=True)
-    folders, operations = folder.rows(), views.rows()
+    loads, folders, operations = busy.rows(), folder.rows(), views.rows()
     text = PAGE.format(
         machine=platform.processor() or platform.machine(),
         threads=torch.get_num_threads(),
@@ -110,6 +116,8 @@ def main() -> None:
         steps="\n\n".join(
             f"## {title}\n\n{markdown([as_shown(row) for row in rows])}" for title, rows in measured.items()
         ),
+        busy_rules=rules(busy),
+        busy=markdown(loads),
         folder_rules=rules(folder),
         folder=markdown(folders),
         views_rules=rules(views),
@@ -118,7 +126,7 @@ def main() -> None:
     print(text)
     (RESULTS / "bench.md").write_text(text)
     everything = {title: [row.as_dict() for row in rows] for title, rows in measured.items()}
-    everything |= {"folder": folders, "operations": operations}
+    everything |= {"busy": loads, "folder": folders, "operations": operations}
     (RESULTS / "bench.json").write_text(json.dumps(everything, indent=1) + "\n")
 
 

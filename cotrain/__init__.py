@@ -1,5 +1,6 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
+import cotrain.openmp  # noqa: F401  # before anything that loads torch
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
 from cotrain.data import Dataset, from_arrays, open_data

@@ -1,11 +1,13 @@
 """Two or more workers take turns, so that a noisy machine is noisy for all of them."""
 
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -37,8 +39,15 @@ class Worker:
     def __init__(self, task: Task) -> None:
         command = [sys.executable, "-m", "cotrain.bench.worker"]
         chatter = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler announces itself
+        spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
+        self.beside = task.beside
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=chatter, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=chatter,
+            text=True,
+            env=os.environ | spins,
         )
         try:
             self._ask(json.dumps(asdict(task)))
@@ -47,7 +56,13 @@ class Worker:
             raise
 
     def run(self, times: int) -> Answer:
-        return Answer(**self._ask(str(times)))
+        """Between turns the process is stopped: its OpenMP threads may otherwise spin while it waits."""
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            with busy_processes(self.beside):
+                return Answer(**self._ask(str(times)))
+        finally:
+            self.process.send_signal(signal.SIGSTOP)
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -66,6 +81,18 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Processes that each want a whole core."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def race(tasks: Mapping[str, Task], turns: int = 5, turn_seconds: float = 1.0) -> dict[str, Timing]:

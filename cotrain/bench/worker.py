@@ -47,6 +47,8 @@ class Task:
     images: int = 10_000
     file: str | None = None  # an ImageFile to take the images from, instead of made-up ones
     keep_memory: bool = True
+    spins: str | None = None  # GOMP_SPINCOUNT of its process; None is cotrain's own
+    beside: int = 0  # busy processes that run at the same time
     threads: int = field(default_factory=torch.get_num_threads)
 
 

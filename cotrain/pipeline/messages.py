@@ -15,6 +15,8 @@ from cotrain.training.state import pool_of
 from cotrain.training.timing import pace
 from cotrain.types import Method
 
+PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step says little
+
 
 def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
     config, split = run.config, run.split
@@ -63,7 +65,7 @@ def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> 
     if has_yardstick(run):
         methods = {"labelled only": yardstick_config(run.config), **methods}
     seconds = {
-        name: pace(config, dataset, run.split, device, ranks).seconds(config, pool_of(dataset, run.split))
+        name: pace(config, dataset, run.split, device, ranks, PATIENCE).seconds(config, pool_of(dataset, run.split))
         for name, config in methods.items()
     }
     parts = " and ".join(f"{clock(each)} for {name}" for name, each in seconds.items())

@@ -1,0 +1,54 @@
+"""OpenMP threads sleep soon, unless the user or an earlier import of torch decided otherwise. Weights stay the same."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotrain.openmp import SPINS, bound_spinning
+
+CLEAN = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+FIT = (
+    "-m cotrain fit digits --labels 20 --steps 4 --optim.labelled 8 --optim.unlabelled 16 "
+    "--run.report false --no-baseline --out"
+)
+
+
+def test_spins_are_bounded_when_nobody_decided() -> None:
+    environment = {"PATH": "/bin"}
+    assert bound_spinning(environment, modules=["os", "numpy"])
+    assert environment == {"PATH": "/bin", "GOMP_SPINCOUNT": str(SPINS)}
+
+
+@pytest.mark.parametrize("name, value", [("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "ACTIVE")])
+def test_what_the_user_set_stays(name: str, value: str) -> None:
+    environment = {name: value}
+    assert not bound_spinning(environment, modules=[])
+    assert environment == {name: value}
+
+
+def test_nothing_is_set_too_late() -> None:
+    environment: dict[str, str] = {}
+    assert not bound_spinning(environment, modules=["torch"])
+    assert environment == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP runtime here")
+def test_training_gets_the_setting_which_changes_no_weight(tmp_path: Path) -> None:
+    default, none = tmp_path / "default", tmp_path / "none"
+    assert spins_reported_by(*FIT.split(), str(default)) == SPINS
+    assert spins_reported_by(*FIT.split(), str(none), GOMP_SPINCOUNT="0") == 0
+    assert (default / "model.safetensors").read_bytes() == (none / "model.safetensors").read_bytes()
+
+
+def spins_reported_by(*command: str, **settings: str) -> int:
+    """Run Python with two threads. torch's OpenMP runtime reports its settings when it is loaded."""
+    environment = CLEAN | settings | {"OMP_DISPLAY_ENV": "VERBOSE", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    reported = re.search(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
+    assert reported is not None
+    return int(reported[1])
