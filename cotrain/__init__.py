@@ -1,22 +1,44 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
+from importlib.metadata import version
+
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
-from cotrain.data import Dataset, from_arrays, open_data
+from cotrain.data import ArrayFormat, DataFormat, Dataset, from_arrays, open_data
+from cotrain.data.format import Request
 from cotrain.evaluation.predict import Model, Predictions, load
-from cotrain.model import MultiHead
+from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Stage, Wanted
 from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
-from cotrain.types import UserError
+from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, UserError, Views
+
+__version__ = version("cotrain")
 
 __all__ = [
+    "ArrayFormat",
+    "Backbone",
+    "BackboneFamily",
+    "Batch",
     "Config",
+    "DataFormat",
     "Dataset",
     "Fitted",
+    "Learner",
+    "Look",
+    "Losses",
+    "Method",
     "Model",
     "MultiHead",
+    "Output",
+    "Pool",
     "Predictions",
+    "Request",
+    "SingleModel",
+    "Stage",
     "UserError",
+    "Views",
+    "Wanted",
+    "__version__",
     "compare",
     "fit",
     "from_arrays",

@@ -39,6 +39,6 @@ def evaluate_command(
             f"{run} was made from arrays; say where they are with --data, or use cotrain.evaluation.evaluate.evaluate"
         )
     if data is None and not is_openable(source):
-        raise UserError(f"the data of {run} are not at {source}; say where they are with --data")
+        raise UserError(opened.data_lost)
     dataset = open_data(source, settings, memory=memory, console=console)
     console.print(result_table(opened, evaluate(opened, dataset)))
