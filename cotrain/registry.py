@@ -161,7 +161,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def _checked(self, name: str, value: Any, where: str) -> type[T]:
         wanted = f"a subclass of cotrain.{self.base.__name__}"
         if not isinstance(value, type) or not issubclass(value, self.base):
-            kind = value.__name__ if isinstance(value, type) else f"a {type(value).__name__}"
+            kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
             raise Unavailable(f"{where} is {kind}; it must be {wanted}")
         if not self._fits(value):
             missing = ", ".join(sorted(getattr(value, "__abstractmethods__", ())))

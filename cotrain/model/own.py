@@ -65,8 +65,8 @@ class OwnNetwork:
         if is_pair(made):
             return Pair(*made)
         kinds = ", ".join(type(part).__name__ for part in listed)
-        given = f"({kinds})" if listed else f"a {type(made).__name__}"
-        raise UserError(f"{self.recorded} gives {given}; expected {EXPECTED}")
+        given = f"({kinds})" if listed else type(made).__name__
+        raise UserError(f"{self.recorded} returned {given}; expected {EXPECTED}")
 
 
 def is_pair(made: Any) -> bool:
@@ -87,7 +87,7 @@ def own_network(model: Any) -> OwnNetwork:
         return OwnNetwork(model, imported(model))
     if isinstance(model, nn.Module):
         raise UserError(
-            f"model= is a {type(model).__name__} alone; give a trunk with a function that builds one head: "
+            f"model= is only a module ({type(model).__name__}); give a trunk with a function that builds one head: "
             "model=(trunk, build_head)"
         )
     if is_pair(model):
@@ -98,7 +98,7 @@ def own_network(model: Any) -> OwnNetwork:
         return OwnNetwork(f"{OBJECT}{name}", lambda channels, classes: model)
     if callable(model):
         return OwnNetwork(_path(model), model)
-    raise UserError(f"model= is a {type(model).__name__}; give a function, its import path, or {EXPECTED}")
+    raise UserError(f"model= is of type {type(model).__name__}; give a function, its import path, or {EXPECTED}")
 
 
 def copied(trunk: nn.Module) -> nn.Module:
