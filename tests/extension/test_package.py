@@ -15,7 +15,7 @@ from cotrain.cli.main import main
 
 from .distribution import GUIDE, blocks_of_the_guide, install_the_guides_package
 
-SHORT = ["--steps", "2", "--labels", "20", "--optim.labelled", "4", "--optim.unlabelled", "8", "--run.report", "false"]
+SHORT = ["--steps", "2", "--optim.labelled", "4", "--optim.unlabelled", "8", "--run.report", "false"]
 ROOT = GUIDE.parent.parent
 
 
