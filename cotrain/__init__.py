@@ -3,23 +3,40 @@
 import cotrain.openmp  # noqa: F401  # before anything that loads torch
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
-from cotrain.data import Dataset, from_arrays, open_data
+from cotrain.data import ArrayFormat, DataFormat, Dataset, from_arrays, open_data
+from cotrain.data.format import Request
 from cotrain.evaluation.predict import Model, Predictions, load
-from cotrain.model import MultiHead
+from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Stage, Wanted
 from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
-from cotrain.types import UserError
+from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, UserError, Views
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrayFormat",
+    "Backbone",
+    "BackboneFamily",
+    "Batch",
     "Config",
+    "DataFormat",
     "Dataset",
     "Fitted",
+    "Learner",
+    "Look",
+    "Losses",
+    "Method",
     "Model",
     "MultiHead",
+    "Output",
+    "Pool",
     "Predictions",
+    "Request",
+    "SingleModel",
+    "Stage",
     "UserError",
+    "Views",
+    "Wanted",
     "__version__",
     "compare",
     "fit",

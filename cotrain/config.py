@@ -12,6 +12,8 @@ from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
 from cotrain.model.build import build_network
 from cotrain.model.multihead import MultiHead
+from cotrain.model.named import names
+from cotrain.model.own import OwnNetwork
 from cotrain.model.settings import ModelSettings
 from cotrain.types import IntOrNone, Method, Settings, UserError
 
@@ -80,6 +82,11 @@ class Config(Settings):
         """The network, initialised from the run's seed."""
         return build_network(self.model, self.method, classes=classes, channels=channels, seed=self.run.seed)
 
+    def with_network(self, network: OwnNetwork | None, arguments: Mapping[str, Any] | None = None) -> Self:
+        """The same with the user's own network, built with these arguments."""
+        config = self if arguments is None else self.changed({"model.arguments": dict(arguments)})
+        return config.model_copy(update={"model": config.model.with_own(network)})
+
     @field_validator("method", mode="before")
     @classmethod
     def _method_by_name(cls, value: Any) -> Any:
@@ -109,7 +116,8 @@ class Config(Settings):
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
                     raise UserError(_unknown(key, self))
                 values[section][name] = value
-        return type(self).parse(values)
+        changed, own = type(self).parse(values), self.model.own
+        return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -130,7 +138,9 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
         if isinstance(part, Method):
             yield section, part.name, "|".join(METHODS), "the learning method"
         for name, field in type(part).model_fields.items():
-            yield f"{section}.{name}", getattr(part, name), _choices(field.annotation), field.description or ""
+            key = f"{section}.{name}"
+            choices = names() if key == "model.backbone" else _choices(field.annotation)
+            yield key, getattr(part, name), choices, field.description or ""
 
 
 def data_settings(config: Config | None, changes: Mapping[str, Any]) -> DataSettings:
@@ -158,6 +168,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 def _choices(annotation: Any) -> str:
     if getattr(annotation, "__origin__", None) is Literal:
         return "|".join(map(str, annotation.__args__))
+    if dict in [getattr(part, "__origin__", None) for part in getattr(annotation, "__args__", ())]:
+        return "json|none"
     return {bool: "true|false", int: "int", float: "float", str: "str"}.get(
         annotation, str(annotation).replace(" ", "").replace("None", "none")
     )
@@ -187,7 +199,7 @@ def _unknown(key: str, config: Config) -> str:
 def _one_line(error: ValidationError, values: Mapping[str, Any]) -> str:
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
-    if error.title in {method.__name__ for method in METHODS.values()}:  # raised inside the section `method`
+    if error.title != Config.__name__:  # raised inside the section `method`
         location.insert(0, "method")
     key = ".".join(location)
     if first["type"] == "extra_forbidden":

@@ -40,6 +40,6 @@ def evaluate_command(
             "cotrain.evaluation.evaluate.evaluate"
         )
     if data is None and not is_openable(source):
-        raise UserError(f"the data of {run} are no longer at {source}; pass their new location with --data")
+        raise UserError(opened.data_lost)
     dataset = open_data(source, settings, memory=memory, console=console)
     console.print(result_table(opened, evaluate(opened, dataset)))

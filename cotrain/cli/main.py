@@ -3,12 +3,13 @@
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import torch
 from cyclopts import App, CycloptsError
 from rich.console import Console
+from rich.table import Table
 
 from cotrain.cli.bench import bench_command
 from cotrain.cli.compare import compare_command
@@ -18,7 +19,7 @@ from cotrain.cli.evaluate import evaluate_command
 from cotrain.cli.fit import fit_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
-from cotrain.cli.study import study_command
+from cotrain.cli.study import studies_table, study_command
 from cotrain.pipeline.fit import versions
 from cotrain.recipes import recipe_named
 from cotrain.runs.interrupt import Interrupted
@@ -44,6 +45,15 @@ app.command(report_command, name="report")
 app.command(study_command, name="study")
 
 
+def all_settings() -> Table:
+    return settings_table(
+        recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
+    )
+
+
+BELOW_HELP: dict[str, Callable[[], Table]] = {"fit": all_settings, "study": studies_table}  # by command
+
+
 def _as_set(tokens: Sequence[str]) -> list[str]:
     """`--optim.weight_decay 0.1`, with = or with - for _, is short for `--set optim.weight_decay=0.1`."""
     words, result = iter(tokens), []
@@ -65,12 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-        if tokens[:1] == ["fit"] and {"--help", "-h"} & set(tokens):
-            console.print(
-                settings_table(
-                    recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
-                )
-            )
+        if {"--help", "-h"} & set(tokens) and tokens[0] in BELOW_HELP:
+            console.print(BELOW_HELP[tokens[0]]())
     except (SaidByFirst, CycloptsError) as error:
         _end(str(error), 2)
     except (UserError, OSError) as error:

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
+from rich.table import Table
 
 from cotrain.cli.options import Options
 
 
 def study_command(
-    which: Literal["ablation", "heads", "structure", "calibration", "cost"],
+    which: str,
     data: str | None = None,
     *,
     scale: Literal["minutes", "hours", "published"] = "minutes",
@@ -26,8 +27,7 @@ def study_command(
     Parameters
     ----------
     which
-        ablation: without each part of the method. heads: one to seven. structure: where the trunk ends. calibration:
-        FixMatch and co-training, before and after. cost: parameters and time of a step.
+        A study's name, as listed below.
     data
         As for fit; by default the digits in minutes, and the paper's data otherwise. The cost has none.
     scale
@@ -55,3 +55,12 @@ def study_command(
         memory=options.memory,
         console=Console(),
     )
+
+
+def studies_table() -> Table:
+    from cotrain.studies import STUDIES  # matplotlib takes a while
+
+    table = Table("study", "what it shows", title="Studies", title_justify="left")
+    for name, each in STUDIES.items():
+        table.add_row(name, each.about)
+    return table

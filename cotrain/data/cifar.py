@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.data.format import ArrayFormat
 from cotrain.types import UserError
 
 PIXELS = 3 * 32 * 32
@@ -101,6 +102,16 @@ FORMATS = (  # of two that are found side by side, the first is read
     ),
 )
 FOLDERS = tuple(format.folder for format in FORMATS)
+
+
+class Cifar(ArrayFormat):
+    order = 30
+
+    def recognises(self, source: str) -> bool:
+        return is_cifar(Path(source))
+
+    def load(self, source: str) -> Dataset:
+        return load_cifar(Path(source))
 
 
 def is_cifar(path: Path) -> bool:

@@ -4,9 +4,18 @@ import numpy as np
 from PIL import Image
 
 from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.data.format import ArrayFormat
 
 SIZE = 16
 TEST_IMAGES = 500
+
+
+class Digits(ArrayFormat):
+    order = 10
+    listed = "digits"
+
+    def load(self, source: str) -> Dataset:
+        return load_digits()
 
 
 def load_digits() -> Dataset:

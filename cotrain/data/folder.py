@@ -13,12 +13,27 @@ from cotrain.data.cache import decoded
 from cotrain.data.dataset import UNLABELLED, Dataset
 from cotrain.data.decode import SUFFIXES
 from cotrain.data.files import HIDDEN, Found, walk
+from cotrain.data.format import AFTER_OTHERS, DataFormat, Request
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
 from cotrain.data.settings import DataSettings
 from cotrain.progress import counted
 from cotrain.types import UserError
 
 TOLERATED = 0.1  # share of unreadable images
+
+
+class Folder(DataFormat):
+    order = AFTER_OTHERS
+    listed = "a folder of images"
+
+    def recognises(self, source: str) -> bool:
+        return Path(source).is_dir()
+
+    def open(self, request: Request) -> Dataset:
+        dataset = load_folder(request.path, request.settings, request.memory, request.console)
+        if not request.settings.skip_unreadable:
+            check_complete(dataset)
+        return dataset
 
 
 def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:

@@ -8,10 +8,22 @@ from zipfile import BadZipFile
 import numpy as np
 
 from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.data.format import ArrayFormat
 from cotrain.data.memory import check_room
 from cotrain.types import UserError
 
 COPIES = 2  # of all images while the parts of a file are put together
+
+
+class Npz(ArrayFormat):
+    order = 20
+    listed = "a .npz file"
+
+    def recognises(self, source: str) -> bool:
+        return Path(source).suffix == ".npz" and Path(source).exists()
+
+    def load(self, source: str) -> Dataset:
+        return load_npz(Path(source))
 
 
 def load_npz(path: Path) -> Dataset:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.data.dataset import Dataset, from_arrays
+from cotrain.data.format import ArrayFormat
 from cotrain.types import UserError
 
 TRAIN, TEST, EXTRA = "train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"
@@ -25,6 +26,16 @@ UNREADABLE_MAT = (
     zlib.error,
     struct.error,
 )
+
+
+class Svhn(ArrayFormat):
+    order = 40
+
+    def recognises(self, source: str) -> bool:
+        return is_svhn(Path(source))
+
+    def load(self, source: str) -> Dataset:
+        return load_svhn(Path(source))
 
 
 def is_svhn(path: Path) -> bool:

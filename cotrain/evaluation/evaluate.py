@@ -31,7 +31,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
     of both is left in the run's folder.
     """
     run.check_data(dataset)
-    model = load(run.folder, device=run.config.run.device)
+    model = load(run.folder, device=run.config.run.device, model=run.config.model.own)
     unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
     predicted = unlabelled.argmax(dim=-1)
     parts = {

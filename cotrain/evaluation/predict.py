@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from cotrain.evaluation.calibration import ENOUGH_WRONG, said_and_sureness, with
 from cotrain.evaluation.outputs import head_logits, images_at_once
 from cotrain.evaluation.selective import Threshold, images_needed, threshold_for
 from cotrain.model import MultiHead
+from cotrain.model.build import load_weights
+from cotrain.model.own import own_network
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import Run
@@ -115,8 +117,11 @@ class Model:
                 }
 
 
-def load(run: str | Path, *, device: str = "cpu") -> Model:
-    """The model of a finished run, from its folder."""
+def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
+    """The model of a finished run, from its folder.
+
+    `model` is needed only for a network of your own that cannot be imported, as for `fit`.
+    """
     folder = Path(run)
     opened = Run.open(folder)
     path = opened.model_path
@@ -124,8 +129,10 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
         raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
     tensors, facts = read_tensors(path)
     config = Config.parse(facts["config"])
+    if model is not None:
+        config = config.with_network(replace(own_network(model), recorded=config.model.backbone))
     net = config.build_network(len(facts["classes"]), facts["channels"])
-    net.load_state_dict(tensors)
+    load_weights(net, tensors, path)
     net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
     height, width = facts["size"]
     return Model(

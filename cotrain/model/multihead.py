@@ -6,7 +6,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from cotrain.model.backbone import Backbone
+from cotrain.model.stages import Backbone
 from cotrain.types import UserError
 
 

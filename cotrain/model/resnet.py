@@ -1,11 +1,30 @@
 """ResNet-18 (He et al., 2016), with the ImageNet stem or a 3x3 stem for small images."""
 
 from functools import partial
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotrain.model.backbone import Backbone, Extra, Output, Stage, conv, no_extra
+from cotrain.model.family import BackboneFamily, Wanted
+from cotrain.model.stages import Backbone, Extra, Output, Stage, conv, no_extra
+
+
+class ResNets(BackboneFamily):
+    stems: ClassVar[dict[str, bool]] = {"resnet18": False, "resnet18-small": True}  # whether the stem is small
+    listed = ", ".join(stems)
+
+    def recognises(self, name: str) -> bool:
+        return name in self.stems
+
+    def build(self, name: str, wanted: Wanted) -> Backbone:
+        return resnet18(
+            channels=wanted.channels,
+            classes=wanted.classes,
+            small=self.stems[name],
+            bn_momentum=wanted.bn_momentum,
+            extra=wanted.extra,
+        )
 
 
 class BasicBlock(nn.Module):

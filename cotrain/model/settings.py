@@ -1,14 +1,32 @@
 """The settings of the network."""
 
-from typing import Literal
+import json
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, JsonValue, PrivateAttr
 
-from cotrain.types import IntOrNone, Settings
+from cotrain.model.own import OwnNetwork
+from cotrain.types import IntOrNone, Settings, none_if_written
+
+
+def _json(value: Any) -> Any:
+    """As the command line gives it: {"width": 32}."""
+    value = none_if_written(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError('should be a JSON object, such as {"width": 32}') from error
 
 
 class ModelSettings(Settings):
-    backbone: str = Field("wrn-28-2", description="wrn-DEPTH-WIDTH, resnet18 or resnet18-small (3x3 stem)")
+    backbone: str = Field(
+        "wrn-28-2", description="a backbone's name, or PACKAGE.MODULE:FUNCTION, your own (docs/guide/extending.md)"
+    )
+    arguments: Annotated[dict[str, JsonValue] | None, BeforeValidator(_json)] = Field(
+        None, description="further arguments of your own FUNCTION, as a JSON object; none: no arguments"
+    )
     last_width: IntOrNone = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
     share: str = Field(
         "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
@@ -17,3 +35,19 @@ class ModelSettings(Settings):
         "independent", description="heads start independently, or as copies of the first (ablation 4)"
     )
     bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
+
+    _own: OwnNetwork | None = PrivateAttr(None)
+
+    @property
+    def own(self) -> OwnNetwork | None:
+        """The user's network, if it was given in this process; it is no part of what is written down."""
+        return self._own
+
+    def with_own(self, network: OwnNetwork | None) -> Self:
+        changed = self.model_copy(update={"backbone": network.recorded} if network else {})
+        changed._own = network
+        return changed
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Other processes are given it by their own program."""
+        return super().__getstate__() | {"__pydantic_private__": {"_own": None}}

@@ -1,15 +1,30 @@
 """Wide residual networks (Zagoruyko & Komodakis, 2016), with the pre-activation layout of the paper's released code:
 convolutions have no bias, and convolutional shortcuts take the activated input."""
 
+import re
 from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotrain.model.backbone import Backbone, Extra, Output, Stage, conv, no_extra
+from cotrain.model.family import BackboneFamily, Wanted
+from cotrain.model.stages import Backbone, Extra, Output, Stage, conv, no_extra
 from cotrain.types import UserError
 
 LEAK = 0.1  # negative slope of LeakyReLU
+
+
+class WideResNets(BackboneFamily):
+    takes_last_width = True
+    listed = "wrn-DEPTH-WIDTH (wrn-28-2)"
+    pattern = re.compile(r"wrn-(\d+)-(\d+)")
+
+    def recognises(self, name: str) -> bool:
+        return self.pattern.fullmatch(name) is not None
+
+    def build(self, name: str, wanted: Wanted) -> Backbone:
+        depth, width = map(int, name.split("-")[1:])
+        return wrn(depth, width, **vars(wanted))
 
 
 class Unit(nn.Module):

@@ -49,7 +49,7 @@ def labelled_only(
         yardstick.finish(result)
         return result
 
-    yardstick = ranks.from_first(taken_up)
+    yardstick = ranks.from_first(taken_up).with_network(run.config.model.own)
     result = ranks.from_first(lambda: yardstick.result)
     if result is None:
         state = train(yardstick, dataset, device, console, "labelled only", ranks)

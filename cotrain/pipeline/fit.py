@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import torch
 from rich.console import Console
 
 from cotrain.config import Config, data_settings
-from cotrain.data import Dataset, Split, draw_split, leaks, open_data
+from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluation.evaluate import evaluate, verdict_of
 from cotrain.evaluation.predict import Model, load
+from cotrain.model.own import OwnNetwork, is_importable, own_network
 from cotrain.pipeline.baseline import has_yardstick, labelled_only
 from cotrain.pipeline.messages import estimate, heading, title_of
 from cotrain.progress import say
@@ -42,10 +43,11 @@ class Fitted:
 
     folder: Path
     result: Mapping[str, Any]
+    network: OwnNetwork | None = None  # the user's own, if it was given to `fit`
 
     @property
     def model(self) -> Model:
-        return load(self.folder)
+        return load(self.folder, model=self.network)
 
 
 def fit(
@@ -55,6 +57,8 @@ def fit(
     config: Config | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str = "paper",
+    model: Any = None,
+    model_arguments: Mapping[str, Any] | None = None,
     split: Split | None = None,
     resume: bool = False,
     memory: float | None = None,
@@ -67,24 +71,45 @@ def fit(
     from the settings and the seed. `preset` "code" has the released code's readings. With `resume` an unfinished run in
     `out` goes on where it was saved. A folder of images that takes more than `memory` GB is read from disk as it is
     used.
+
+    `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
+    "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
+    trunk that is given as an object is copied, and its present weights are the start. docs/guide/extending.md says more.
     """
     console, changes = console or Console(quiet=True), settings or {}
     if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
         raise UserError(f"a split was given, and {both[0]} too; the split says it all")
+    if model is not None and "model.backbone" in changes:
+        raise UserError("model= and model.backbone both say which network to train; choose one")
     with joined() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
         earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
+        network = _given(model, earlier)
         known = earlier.config if earlier else config
+        if earlier and data == earlier.split.source and not is_openable(data):
+            raise ranks.error(earlier.data_lost)
         dataset = ranks.each(lambda: opened(data, known, changes, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
         asked = configured(dataset, config or own, preset, changes)
+        if network is not None or model_arguments is not None:
+            asked = asked.with_network(network, model_arguments)
         ranks.each(lambda: check_trainable(asked, dataset, ranks))
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
-        )
-        return Fitted(run.folder, trained(run, dataset, ranks, console))
+        ).with_network(network)
+        return Fitted(run.folder, trained(run, dataset, ranks, console), network)
+
+
+def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
+    """The user's network; for a run whose network nobody can import, it is taken to be that one."""
+    if model is None:
+        return None
+    network = own_network(model)
+    known = earlier.config.model.backbone if earlier else network.recorded
+    lost = ":" in known and not is_importable(known)
+    return replace(network, recorded=known) if lost else network
 
 
 def _write_page(run: Run, dataset: Dataset) -> None:
@@ -169,7 +194,7 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "device": str(device),
         "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
         "ranks": ranks.size,
-        "versions": versions(),
+        "versions": {**versions(), **{package["package"]: package["version"] for package in run.packages.values()}},
         "command": run.command,
     }
 

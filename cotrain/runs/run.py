@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,9 @@ from filelock import FileLock, Timeout
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
+from cotrain.model.own import OwnNetwork
 from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
+from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
 from cotrain.runs.scores import Outputs, checked_outputs
 from cotrain.types import UserError
 
@@ -39,7 +41,7 @@ class Run:
 
         config.json comes last: without it there is no run yet, and what a killed start left behind is written anew.
         """
-        unborn = {"split.json", "command.json"}
+        unborn = {"split.json", "command.json", PACKAGES}
         if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= unborn):
             raise UserError(f"{folder} exists already; choose another --out, or add --resume to go on with that run")
         try:
@@ -48,6 +50,8 @@ class Run:
             raise UserError(f"cannot make the run folder {folder}: {error.strerror}") from error
         write_json(folder / "split.json", split.model_dump())
         write_json(folder / "command.json", command)
+        if packages := packages_of(config, split.source):
+            write_json(folder / PACKAGES, packages)
         write_json(folder / "config.json", config.model_dump())
         return cls(folder, config, split)
 
@@ -57,6 +61,7 @@ class Run:
             raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
+        check_available(folder, read_json(folder / "config.json"))
         config = _parsed(folder / "config.json", Config.parse)
         return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
 
@@ -67,6 +72,23 @@ class Run:
             raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
         if split.hash != self.split.hash:
             raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")
+
+    def with_network(self, network: OwnNetwork | None) -> "Run":
+        """The same run, with the network that the user gave in this process."""
+        return replace(self, config=self.config.with_network(network)) if network else self
+
+    @property
+    def packages(self) -> Packages:
+        """What the run needs beside cotrain, by what it provides."""
+        return read_packages(self.folder)
+
+    @property
+    def data_lost(self) -> str:
+        """What to do where `split.source` cannot be opened."""
+        source = self.split.source
+        if "data" in self.packages and source is not None and not Path(source).is_absolute():
+            return not_installed(self.folder, "data", source, self.packages)
+        return f"the data of {self.folder} are no longer at {source}; pass their new location with --data"
 
     def check_data(self, dataset: Dataset) -> None:
         self.split.check_fits(dataset, str(self.folder))

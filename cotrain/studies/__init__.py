@@ -1,4 +1,4 @@
-"""The paper's studies: each trains or measures, and leaves a table and a figure beside the paper's numbers."""
+"""The paper's studies, one file each: they train or measure, and set a table and a figure beside its numbers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,18 +9,10 @@ from rich.console import Console
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
-from cotrain.studies.ablation import AblationStudy
-from cotrain.studies.calibration import CalibrationStudy
-from cotrain.studies.case import Study
-from cotrain.studies.cost import EFFORTS, Cost
-from cotrain.studies.heads import HeadsStudy
-from cotrain.studies.structure import StructureStudy
-from cotrain.studies.training import Scale, Training
-from cotrain.types import UserError
+from cotrain.registry import Registry
+from cotrain.studies.base import Asked, Scale, Study
 
-STUDIES: dict[str, Study] = {
-    each.name: each for each in (AblationStudy(), HeadsStudy(), StructureStudy(), CalibrationStudy())
-}
+STUDIES = Registry("study", Study, __name__)  # type: ignore[type-abstract]
 
 
 def study(
@@ -41,23 +33,5 @@ def study(
     Without `data` it is of the digits in minutes, and of the paper's data at other scales. The rest is as in `compare`.
     """
     console = console or Console(quiet=True)
-    if which == "cost":
-        if not (data is seeds is config is memory is None):
-            raise UserError("study cost measures steps of made-up images: it takes no data, seeds, memory or recipe")
-        folder = Path(out or Path("runs") / f"study-cost-{scale}")
-        return Cost(folder, EFFORTS[scale], preset, settings or {}).run(console).table
-    if which not in STUDIES:
-        raise UserError(f"there is no study {which!r}; there are: {', '.join([*STUDIES, 'cost'])}")
-    training = Training.of(
-        STUDIES[which],
-        data,
-        scale,
-        out=out,
-        seeds=seeds,
-        config=config,
-        settings=settings,
-        preset=preset,
-        memory=memory,
-        console=console,
-    )
-    return training.run(console).table
+    asked = Asked(data, scale, out, seeds, config, settings or {}, preset, memory, console)
+    return STUDIES.named(which)().run(asked).table

@@ -6,12 +6,12 @@ from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, Study, percent, reference_of
+from cotrain.studies.case import Case, Found, percent, reference_of
 from cotrain.studies.figures import errors_beside_papers
+from cotrain.studies.training import TrainingStudy
 
 
-class AblationStudy(Study):
-    name = "ablation"
+class AblationStudy(TrainingStudy):
     about = "what is lost without each part"
 
     def cases(self, config: Config) -> list[Case]:

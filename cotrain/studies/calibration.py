@@ -19,8 +19,9 @@ from cotrain.evaluation.calibration import (
 )
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.scores import Outputs
-from cotrain.studies.case import Case, Found, Study
+from cotrain.studies.case import Case, Found
 from cotrain.studies.figures import reliability_diagrams
+from cotrain.studies.training import TrainingStudy
 
 TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
 PAPERS = {
@@ -41,8 +42,7 @@ class Row:
     by_seed: list[Calibrated]
 
 
-class CalibrationStudy(Study):
-    name = "calibration"
+class CalibrationStudy(TrainingStudy):
     about = "FixMatch and co-training, before and after calibration"
     data = "cifar100"
     recipe = "cifar100"

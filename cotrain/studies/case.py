@@ -1,12 +1,10 @@
-"""A study by training: its cases, what their finished runs say, and how the paper's setting differed."""
+"""A case of a study that trains, what its finished runs say, and how its setting differs from the paper's."""
 
 import statistics
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +14,7 @@ from cotrain.comparison.compare import Comparison, Contender
 from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config, plain
-from cotrain.data import Dataset
 from cotrain.evaluation.outputs import Scores, score
-from cotrain.recipes import recipe_named
-from cotrain.report.figures import Figure
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 
@@ -72,26 +67,6 @@ class Found:
         return {seed: scores.error for seed, scores in self.scores.items()}
 
 
-class Study(ABC):
-    """Cases that are trained on the same splits, as a table and a figure."""
-
-    name: ClassVar[str]
-    about: ClassVar[str]  # what is varied
-    data: ClassVar[str] = "cifar10"  # the paper's
-    recipe: ClassVar[str] = "cifar10"
-    settings: ClassVar[Mapping[str, Any]] = {}  # of every case
-
-    @abstractmethod
-    def cases(self, config: Config) -> list[Case]: ...
-
-    @abstractmethod
-    def table(self, found: Sequence[Found]) -> Table: ...
-
-    @abstractmethod
-    def figure(self, found: Sequence[Found]) -> Figure:
-        """One case at least has finished runs."""
-
-
 def reference_of(found: Sequence[Found]) -> Found:
     [reference] = [each for each in found if each.case.reference]
     return reference
@@ -140,28 +115,6 @@ def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
         assert all(np.array_equal(each[part].rows, first.rows) for each in trainings)
         joined[part] = replace(first, logits=torch.cat([each[part].logits for each in trainings]))
     return joined
-
-
-def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
-    """In words, every setting of training and voting that is not the paper's, so that nobody takes one number for the
-    other.
-
-    A case is held against the same case in the paper's recipe: what it varies is no difference, and a setting of one
-    method alone is said of that method.
-    """
-    paper = recipe_named(study.recipe)
-    theirs = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
-    methods: dict[str, set[str]] = {}  # by phrase, in order
-    cases = [case for case in study.cases(config) if case.name in theirs]
-    for case in cases:
-        for phrase in other_settings(case.contenders[0].config(config), theirs[case.name]):
-            methods.setdefault(phrase, set()).add(case.method)
-    everywhere = {case.method for case in cases}
-    used = Path(dataset.source or dataset.name).name
-    parts = [] if dataset.source == study.data else [f"{used} instead of {study.data}"]
-    for phrase, where in methods.items():
-        parts.append(phrase if where == everywhere else f"{phrase} ({', '.join(sorted(where))})")
-    return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
 
 
 def other_settings(ours: Config, papers: Config) -> Iterator[str]:

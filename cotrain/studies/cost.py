@@ -19,6 +19,7 @@ from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.checkpoint import make_folder, read_json, write_json
+from cotrain.studies.base import Asked, Study
 from cotrain.studies.case import other_settings
 from cotrain.studies.figures import times_beside_papers
 from cotrain.studies.writing import STUDY, Written
@@ -82,6 +83,16 @@ USED = {"augment", "model", "method", "optim"}  # sections, with settings that a
 FIXED = {"method", "method.heads", "optim.steps"}  # but on these it does not, or they are what is compared
 USED_OF_RUN = {"run.device", "run.precision", "run.channels_last", "run.compile"}
 EFFORTS = {"minutes": Effort(4, 3), "hours": Effort(16, 5), "published": Effort(64, 5)}
+
+
+class CostStudy(Study):
+    about = "parameters and time of a step"
+
+    def run(self, asked: Asked) -> Written:
+        if not (asked.data is asked.seeds is asked.config is asked.memory is None):
+            raise UserError("study cost measures steps of made-up images: it takes no data, seeds, memory or recipe")
+        folder = Path(asked.out or Path("runs") / f"study-cost-{asked.scale}")
+        return Cost(folder, EFFORTS[asked.scale], asked.preset, asked.settings).run(asked.console)
 
 
 @dataclass(frozen=True)

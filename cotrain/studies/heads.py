@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, Study, table_of_structures
+from cotrain.studies.case import Case, Found, table_of_structures
 from cotrain.studies.figures import errors_and_parameters
+from cotrain.studies.training import TrainingStudy
 
 MOST = 7
 TOLD = {1: 4.43, 3: 3.84}  # percent, in the paper's table of ablations; the others it only draws
 
 
-class HeadsStudy(Study):
-    name = "heads"
+class HeadsStudy(TrainingStudy):
     about = "one to seven heads"
 
     def cases(self, config: Config) -> list[Case]:

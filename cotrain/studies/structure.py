@@ -4,19 +4,23 @@ from collections.abc import Sequence
 
 from cotrain.comparison.table import Table
 from cotrain.config import Config
-from cotrain.model import backbone
+from cotrain.model import Backbone
+from cotrain.model.build import parts_of
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, Study, table_of_structures
+from cotrain.studies.case import Case, Found, table_of_structures
 from cotrain.studies.figures import errors_and_parameters
+from cotrain.studies.training import TrainingStudy
+from cotrain.types import UserError
 
 
-class StructureStudy(Study):
-    name = "structure"
+class StructureStudy(TrainingStudy):
     about = "where the trunk ends and the heads begin"
 
     def cases(self, config: Config) -> list[Case]:
         """From separate networks to heads that are no more than a classifier."""
-        net = backbone(config.model.backbone, channels=3, classes=2, last_width=config.model.last_width)
+        net = parts_of(config.model, config.method, channels=3, classes=2)
+        if not isinstance(net, Backbone):
+            raise UserError(f"study structure cuts stages, and {config.model.backbone} comes as a trunk and heads")
         return [
             Case(
                 f"share-{cut}",

@@ -7,6 +7,7 @@ from cotrain.augment import draw_weak
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.device import check_compiler, pick_device, pick_precision
+from cotrain.model.build import check_outputs
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import UserError
@@ -33,7 +34,7 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
     few = min(config.optim.labelled, config.unlabelled, 2)
     try:
         net = config.build_network(len(dataset.classes), channels).train()
-        net(torch.zeros(few, channels, height, width))
+        check_outputs(net, torch.zeros(few, channels, height, width), config.method, config.model.backbone)
     except UserError:
         raise
     except (ValueError, RuntimeError, MemoryError) as error:

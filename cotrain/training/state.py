@@ -11,6 +11,7 @@ from cotrain.config import Config, differences
 from cotrain.data import Dataset, Source, Split
 from cotrain.device import pick_precision
 from cotrain.model import MultiHead
+from cotrain.model.build import load_weights
 from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.runs.run import Run
 from cotrain.training.distributed import ALONE, Ranks
@@ -75,8 +76,8 @@ def restore(
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
     if changed := differences(facts["config"], run.config.model_dump()):
         raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
-    state.net.load_state_dict(unprefixed("net", tensors))
-    state.average.net.load_state_dict(unprefixed("average", tensors))
+    for net, name in ((state.net, "net"), (state.average.net, "average")):
+        load_weights(net, unprefixed(name, tensors), run.checkpoints.newest())
     restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors))
     for name, tensor in unprefixed("memory", tensors).items():
         state.memory[name].copy_(tensor)

@@ -110,7 +110,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"photos.zip is an archive, .*; unpack it and name the folder"):
         open_data(str(tmp_path / "photos.zip"))
     (tmp_path / "thesis.pdf").touch()
-    with pytest.raises(UserError, match=r"thesis.pdf is no data that cotrain reads"):
+    with pytest.raises(UserError, match=r"thesis.pdf is not data that cotrain reads"):
         open_data(str(tmp_path / "thesis.pdf"))
     (tmp_path / "text.npz").write_text("not an archive")
     with pytest.raises(UserError, match=r"text.npz is not a readable .npz file"):

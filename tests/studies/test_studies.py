@@ -30,9 +30,10 @@ from cotrain.recipes import as_released
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.studies import STUDIES, study
-from cotrain.studies.case import Found, found_of, what_differs
+from cotrain.studies.base import Asked, Scale
+from cotrain.studies.case import Found, found_of
 from cotrain.studies.cost import EFFORTS
-from cotrain.studies.training import SIZES, Scale, Training
+from cotrain.studies.training import SIZES, Training, what_differs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -162,7 +163,9 @@ def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, di
 
 
 def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Path) -> None:
-    training = Training.of(STUDIES["calibration"], None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+    training = Training.of(
+        STUDIES["calibration"](), Asked(None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+    )
     comparison = training.comparison
     comparison.plan(Console(quiet=True))
     with ExitStack() as held:
@@ -203,7 +206,7 @@ def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object,
 
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
+    training = Training.of(STUDIES["ablation"](), Asked(None, "minutes", out=folder, seeds=2, settings=QUICK))
     aside = folder / "one-head-again-2" / "seed-1" / "aside.json"
     result = aside.with_name("result.json").rename(aside)
     written = training.write(training.comparison.plan(Console(quiet=True)))
@@ -214,7 +217,7 @@ def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dic
 
 def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"], None, "minutes", out=folder, seeds=2, settings=QUICK)
+    training = Training.of(STUDIES["ablation"](), Asked(None, "minutes", out=folder, seeds=2, settings=QUICK))
     plan = training.comparison.plan(Console(quiet=True))
     first, *others = [found_of(case, training.comparison, plan) for case in training.cases]
     drawn = training.study.figure([replace(first, outputs={}), *others])  # matplotlib's warning would be an error
@@ -255,7 +258,7 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
 def test_more_heads_have_the_papers_parameters() -> None:
     config = recipe_named("cifar10")
     millions = []
-    for case in STUDIES["heads"].cases(config):
+    for case in STUDIES["heads"]().cases(config):
         [contender] = case.contenders
         net = contender.config(config).build_network(classes=10, channels=3)
         millions.append(sum(parameter.numel() for parameter in net.parameters()) / 1e6)
@@ -283,7 +286,7 @@ def test_heads_are_counted_and_drawn(tmp_path: Path) -> None:
 )
 def test_the_trunk_ends_at_every_stage(backbone: str, cuts: list[str], papers: str) -> None:
     config = recipe_named("cifar10").changed({"model.backbone": backbone})
-    cases = STUDIES["structure"].cases(config)
+    cases = STUDIES["structure"]().cases(config)
     assert [case.title for case in cases] == cuts
     assert [case.title for case in cases if case.paper is not None] == [papers]
     assert [case.title for case in cases if case.reference] == [papers]
@@ -332,7 +335,7 @@ def test_fixmatch_is_calibrated_with_the_same_setting_and_its_own_network(preset
     """The paper narrows the last stage of WRN-28-8 in co-training only; 23.4 M is its count of the whole network."""
     base = recipe_named("cifar100").changed({"method.unsupervised_ramp": 0.8})
     base = as_released(base) if preset == "code" else base
-    fixmatch, ours = (case.contenders[0].config(base) for case in STUDIES["calibration"].cases(base))
+    fixmatch, ours = (case.contenders[0].config(base) for case in STUDIES["calibration"]().cases(base))
     assert (fixmatch.method.name, ours) == ("fixmatch", base)
     for setting in ("unsupervised_ramp", "weak_pass"):
         assert getattr(fixmatch.method, setting) == getattr(ours.method, setting)
@@ -356,13 +359,13 @@ def test_the_diagrams_of_the_first_seed_take_no_others(monkeypatch: pytest.Monke
     }
     found = [
         Found(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities")
-        for case in STUDIES["calibration"].cases(recipe_named("small32"))
+        for case in STUDIES["calibration"]().cases(recipe_named("small32"))
     ]
     fitted: list[torch.Tensor] = []
     monkeypatch.setattr(
         "cotrain.evaluation.calibration.fit_temperature", lambda logits, *rest: fitted.append(logits) or 3.0
     )
-    figure = STUDIES["calibration"].figure(found)
+    figure = STUDIES["calibration"]().figure(found)
     assert [logits is by_seed[0]["valid"].logits for logits in fitted] == [True, True]
     assert [f"{title}: ECE" in figure.alt for title in ("FixMatch, T fitted", "co-training, T = 2")] == [True, True]
 
@@ -376,7 +379,7 @@ def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None
         source="cifar10",
     )
     few = {"data.labels": 100}
-    training = Training.of(STUDIES["ablation"], cifar, "published", out=tmp_path / "out", settings=few)
+    training = Training.of(STUDIES["ablation"](), Asked(cifar, "published", out=tmp_path / "out", settings=few))
     base = training.comparison.base
     assert base == recipe_named("cifar10").changed({"run.baseline": False, **few})
     assert len(training.comparison.seeds) == 5
@@ -385,14 +388,14 @@ def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None
     released = what_differs(training.study, cifar, as_released(recipe_named("cifar10")))
     assert "method.normaliser batch, not selected" in released
     assert released.endswith("; run.ensemble logits, not probabilities")
-    hours = Training.of(STUDIES["ablation"], cifar, "hours", out=tmp_path / "out", settings=few)
+    hours = Training.of(STUDIES["ablation"](), Asked(cifar, "hours", out=tmp_path / "out", settings=few))
     assert hours.comparison.base.optim == recipe_named("small32").optim
-    minutes = Training.of(STUDIES["ablation"], cifar, "minutes", out=tmp_path / "out", settings=few)
+    minutes = Training.of(STUDIES["ablation"](), Asked(cifar, "minutes", out=tmp_path / "out", settings=few))
     assert minutes.comparison.base.optim.steps == 250 and not (tmp_path / "out").exists()
 
 
 def test_a_setting_of_one_method_is_said_of_that_method(toy: Dataset) -> None:
-    data, paper, calibration = replace(toy, source="cifar100"), recipe_named("cifar100"), STUDIES["calibration"]
+    data, paper, calibration = replace(toy, source="cifar100"), recipe_named("cifar100"), STUDIES["calibration"]()
     ramp = paper.changed({"method.unsupervised_ramp": 0.8})
     assert what_differs(calibration, data, paper) == "as in the paper"
     assert (
@@ -407,15 +410,15 @@ def test_a_setting_of_one_method_is_said_of_that_method(toy: Dataset) -> None:
 
 def test_what_a_study_varies_is_no_difference(toy: Dataset) -> None:
     data, paper = replace(toy, source="cifar10"), recipe_named("cifar10")
-    assert what_differs(STUDIES["heads"], data, paper.changed({"method.heads": 5})) == "as in the paper"
-    assert what_differs(STUDIES["structure"], data, paper.changed({"model.backbone": "resnet18"})) == (
+    assert what_differs(STUDIES["heads"](), data, paper.changed({"method.heads": 5})) == "as in the paper"
+    assert what_differs(STUDIES["structure"](), data, paper.changed({"model.backbone": "resnet18"})) == (
         "not as in the paper: model.backbone resnet18, not wrn-28-2"
     )
 
 
 def test_the_command_line_has_every_study_and_scale() -> None:
     known = get_type_hints(study_command)
-    assert [*get_args(known["which"])] == [*STUDIES, "cost"]
+    assert [*STUDIES] == ["ablation", "calibration", "cost", "heads", "structure"]
     assert get_args(known["scale"]) == get_args(Scale) == (*SIZES,) == (*EFFORTS,)
 
 
@@ -435,7 +438,7 @@ def test_the_command_line_has_every_study_and_scale() -> None:
         ("study ablation digits --data.test_share 0 --optim.lr -1", "optim.lr='-1': input should be greater than 0"),
         ("study heads --labels 5", "data.labels=5 is fewer than the 10 classes of digits"),
         ("study structure --model.backbone wrn-11-1", "a wrn has depth 6n + 4"),
-        ("study sharpness", 'Invalid value "sharpness" for WHICH. Choose from: '),
+        ("study sharpness", "there is no study 'sharpness'; there are: ablation, calibration, cost, heads, structure"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -1,0 +1,54 @@
+"""Backbones by name: the families in this folder, and those of other packages."""
+
+from collections.abc import Iterator
+
+from cotrain.model.family import BackboneFamily, Wanted
+from cotrain.model.stages import Backbone, Extra, no_extra
+from cotrain.registry import Registry
+from cotrain.types import UserError
+
+BACKBONES = Registry("backbone", BackboneFamily, "cotrain.model", group="cotrain.backbones")  # type: ignore[type-abstract]
+
+
+def family_of(name: str) -> BackboneFamily:
+    """Other people's packages are imported only if no family of this package knows the name."""
+    for family in BACKBONES.built_in.values():
+        if family().recognises(name):
+            BACKBONES.check_free(name)
+            return family()
+    if name in BACKBONES:
+        return BACKBONES.named(name)()
+    knowing = [family for family in BACKBONES.from_others() if family().recognises(name)]
+    if len(knowing) > 1:
+        owners = " and ".join(f"{family.name} ({BACKBONES.provider(family.name)})" for family in knowing)
+        raise UserError(f"the backbone name {name!r} is taken twice, by {owners}; uninstall one of them")
+    if not knowing:
+        broken = [str(error) for error in BACKBONES.broken.values()]
+        raise BACKBONES.unknown(name, [*_listed(), "PACKAGE.MODULE:FUNCTION" + "".join(f"; {why}" for why in broken)])
+    return knowing[0]()
+
+
+def backbone(
+    name: str,
+    *,
+    channels: int,
+    classes: int,
+    last_width: int | None = None,
+    bn_momentum: float = 0.001,
+    extra: Extra = no_extra,
+) -> Backbone:
+    """The stages of a named backbone: wrn-28-2, resnet18, or one that another package adds."""
+    family = family_of(name)
+    if last_width is not None and not family.takes_last_width:
+        raise UserError(f"model.last_width narrows the last group of a wrn; {name} has none")
+    return family.build(name, Wanted(channels, classes, bn_momentum, extra, last_width))
+
+
+def names() -> str:
+    """What `model.backbone` may be, without importing other packages."""
+    return ", ".join(_listed())
+
+
+def _listed() -> Iterator[str]:
+    yield from (family.listed or family.name for family in BACKBONES.built_in.values())
+    yield from (name for name in BACKBONES if name not in BACKBONES.built_in)

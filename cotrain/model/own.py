@@ -1,0 +1,143 @@
+"""A network of the user's own: what a run records of it, and the parts that it is built from.
+
+It is a function `build(*, channels, classes, **arguments)`, best given by its import path "package.module:function", so
+that a run can be loaded anywhere; or objects that only this process has.
+"""
+
+import copy
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from cotrain.model.stages import Backbone, Stage
+from cotrain.types import Method, UserError
+
+OBJECT = "object:"  # a network that was not given as a function
+EXPECTED = "(trunk, build_head) or a list of cotrain.Stage"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A network that is cut already."""
+
+    trunk: nn.Module
+    build_head: Callable[[], nn.Module]  # a new head each time
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    recorded: str  # model.backbone in the run's config
+    build: Callable[..., Any]
+
+    def parts(self, method: Method, *, channels: int, classes: int, arguments: Mapping[str, Any]) -> Backbone | Pair:
+        """Under the random state of the moment; each call builds it anew."""
+        signature = inspect.signature(self.build)
+        values = {**arguments, "channels": channels, "classes": classes}
+        if "extra" in signature.parameters:
+            values["extra"] = method.extra
+        elif type(method).extra is not Method.extra:
+            raise UserError(
+                f"{method.name} needs a further output of each head: {self.recorded} must take `extra` and end each "
+                "head in cotrain.Output(features, classes, extra)"
+            )
+        try:
+            signature.bind(**values)
+        except TypeError as error:
+            raise UserError(f"{self.recorded} cannot be called with {', '.join(values)} by name: {error}") from error
+        try:
+            made = self.build(**values)
+        except Exception as error:  # whatever the user's code does
+            raise UserError(f"{self.recorded} failed: {type(error).__name__}: {error}") from error
+        return self._parts(made, channels, classes)
+
+    def _parts(self, made: Any, channels: int, classes: int) -> Backbone | Pair:
+        if isinstance(made, Backbone):
+            return replace(made, channels=channels, classes=classes)
+        listed = list(made) if isinstance(made, Sequence) else []
+        if len(listed) > 1 and all(isinstance(part, Stage) for part in listed):
+            return Backbone(self.recorded, tuple(listed), listed[-2].name, channels, classes)
+        if is_pair(made):
+            return Pair(*made)
+        kinds = ", ".join(type(part).__name__ for part in listed)
+        given = f"({kinds})" if listed else type(made).__name__
+        raise UserError(f"{self.recorded} returned {given}; expected {EXPECTED}")
+
+
+def is_pair(made: Any) -> bool:
+    return (
+        isinstance(made, Sequence)
+        and len(made) == 2
+        and isinstance(made[0], nn.Module)
+        and callable(made[1])
+        and not isinstance(made[1], nn.Module)
+    )
+
+
+def own_network(model: Any) -> OwnNetwork:
+    """From what `model=` may be: an import path, a function, (trunk, build_head), stages, or a Backbone."""
+    if isinstance(model, OwnNetwork):
+        return model
+    if isinstance(model, str):
+        return OwnNetwork(model, imported(model))
+    if isinstance(model, nn.Module):
+        raise UserError(
+            f"model= is only a module ({type(model).__name__}); give a trunk with a function that builds one head: "
+            "model=(trunk, build_head)"
+        )
+    if is_pair(model):
+        trunk, build_head = model
+        return OwnNetwork(f"{OBJECT}{type(trunk).__name__}", lambda channels, classes: (copied(trunk), build_head))
+    if isinstance(model, Backbone | Sequence):
+        name = model.name if isinstance(model, Backbone) else "stages"
+        return OwnNetwork(f"{OBJECT}{name}", lambda channels, classes: model)
+    if callable(model):
+        return OwnNetwork(_path(model), model)
+    raise UserError(f"model= is of type {type(model).__name__}; give a function, its import path, or {EXPECTED}")
+
+
+def copied(trunk: nn.Module) -> nn.Module:
+    """Training starts from the weights that it has now, and leaves the caller's object as it is."""
+    return copy.deepcopy(trunk)
+
+
+def _path(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}:{getattr(function, '__qualname__', f'<{type(function).__name__}>')}"
+
+
+def is_importable(recorded: str) -> bool:
+    """Whether another process could find it under this name."""
+    return ":" in recorded and not recorded.startswith(("__main__:", OBJECT)) and "<" not in recorded
+
+
+def imported(path: str) -> Callable[..., Any]:
+    """The function at "package.module:function", which may also lie in the current folder."""
+    if not is_importable(path):
+        raise UserError(
+            f"the network {path} exists only in the program that trained it; from Python, give it again: "
+            "cotrain.load(run, model=...) or cotrain.fit(data, out=run, resume=True, model=...)"
+        )
+    module_name, _, name = path.partition(":")
+    here = str(Path.cwd())
+    sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's code does
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(
+            f"model.backbone={path}: {module_name} cannot be imported ({reason}); install it, run where it lies, "
+            "or give the network from Python with model=..."
+        ) from error
+    finally:
+        sys.path.remove(here)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found) or isinstance(found, nn.Module):
+        raise UserError(f"model.backbone={path}: {module_name} has no function {name}")
+    return found

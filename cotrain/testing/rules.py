@@ -1,0 +1,217 @@
+"""The rules that every method keeps, a function each. A broken one is an AssertionError that says what was found."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from cotrain.config import Config
+from cotrain.data import Split, from_arrays
+from cotrain.data.dataset import UNLABELLED
+from cotrain.runs.run import Run
+from cotrain.testing.trial import CPU, LATE, SAVED, STEPS, Subject, Trial, few_digits, known, split_of
+from cotrain.training.loop import objective_of, take_step, train
+from cotrain.training.state import begin, pool_of
+from cotrain.types import Batch, Losses, Method
+
+
+def require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def settings_are_frozen_and_described(subject: Subject) -> None:
+    """Settings have defaults and descriptions, cannot be changed, and unknown ones are refused."""
+    method = subject.method()
+    undescribed = [name for name, field in subject.method.model_fields.items() if not field.description]
+    require(not undescribed, f"no description: {', '.join(undescribed)}")
+    try:
+        method.heads = 9
+    except ValidationError:
+        pass
+    else:
+        raise AssertionError("its settings can be changed; leave model_config frozen")
+    try:
+        subject.method.model_validate({"no_such_setting": 1})
+    except ValidationError:
+        return
+    raise AssertionError("it takes a setting that does not exist; leave model_config at extra='forbid'")
+
+
+def losses_are_repeatable(subject: Subject) -> None:
+    """The same step gives the same finite loss."""
+    first, second = (trial.loss(LATE) for trial in (subject.at_work(), Trial(subject.config).confident().late()))
+    for term, one in terms(first).items():
+        require(torch.isfinite(one), f"the {term} loss is {one.item()}")
+        other = terms(second)[term]
+        require(
+            torch.equal(one, other),
+            f"the {term} loss is {one.item()} and then {other.item()}; draw from learner.generator only",
+        )
+
+
+def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
+    """The unsupervised loss is positive and has a gradient in all of the network, and nowhere else."""
+    if not subject.learns_from_unlabelled:
+        return
+    trial = subject.at_work()
+    unsupervised = trial.loss(LATE).unsupervised
+    require(unsupervised.item() > 0, "the unsupervised loss is 0 for a confident network whose heads mostly agree")
+    require(unsupervised.requires_grad, "the unsupervised loss has no gradient")
+    unsupervised.backward()  # type: ignore[no-untyped-call]
+    net = trial.state.net
+    missing = [name for name, parameter in net.named_parameters() if parameter.grad is None]
+    require(not missing, f"the unsupervised loss has no gradient in {', '.join(missing[:3])}")
+    for number, head in enumerate(net.heads):
+        weights = [layer.weight.grad for layer in head.modules() if isinstance(layer, nn.Linear)]
+        require(any(grad is not None and grad.any() for grad in weights), f"head {number} gets a gradient of 0")
+    teacher = trial.state.average.net.parameters()
+    require(all(parameter.grad is None for parameter in teacher), "the teacher gets a gradient")
+    kept = [name for name, tensor in trial.state.memory.items() if tensor.requires_grad]
+    require(not kept, f"memory keeps a gradient: {', '.join(kept)}; detach what you remember")
+
+
+def unlabelled_pixels_matter(subject: Subject) -> None:
+    """Other pixels of the unlabelled images give another unsupervised loss."""
+    if not subject.learns_from_unlabelled:
+        return
+    batch = subject.at_work().batch(LATE)
+    other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
+    before, after = (subject.at_work().loss(LATE, seen).unsupervised.item() for seen in (batch, other))
+    require(before != after, f"mirroring all unlabelled images leaves the unsupervised loss at {before}")
+
+
+def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
+    """Without the labels of the unlabelled images, losses and memory are the same."""
+    told = few_digits()
+    split = split_of(told, subject.config)
+    labels = torch.full_like(told.labels, UNLABELLED)
+    labels[list(split.labelled)] = told.labels[list(split.labelled)]
+    first, second = (
+        Trial(subject.config, dataset, split).confident().late() for dataset in (told, replace(told, labels=labels))
+    )
+    for field in fields(Batch):
+        one, other = (getattr(trial.batch(LATE), field.name) for trial in (first, second))
+        require(torch.equal(one, other), f"Batch.{field.name} depends on labels of unlabelled images")
+    one, other = first.loss(LATE), second.loss(LATE)
+    for term in terms(one):
+        same = torch.equal(terms(one)[term], terms(other)[term])
+        require(same, f"the {term} loss depends on labels of unlabelled images")
+    leaked = [name for name, kept in first.state.memory.items() if not torch.equal(kept, second.state.memory[name])]
+    require(not leaked, f"memory depends on labels of unlabelled images: {', '.join(leaked)}")
+
+
+def an_ignorant_network_gives_finite_losses(subject: Subject) -> None:
+    """A network that predicts all classes alike gives finite losses and gradients, and selects nothing."""
+    trial = Trial(subject.config).confident(0.0).late()
+    losses = trial.loss(LATE)
+    check_finite(trial, losses)
+    if "selected" in losses.monitors:
+        require(losses.monitors["selected"] == 0, "it selects pseudo-labels of a network that knows nothing")
+
+
+def any_channels_and_classes(subject: Subject) -> None:
+    """Any number of channels and classes will do."""
+    for channels, classes in ((3, 2), (1, 100)):
+        labels = np.arange(120) % classes
+        pixels = np.random.default_rng(0).integers(0, 256, (120, 8, 8, channels), np.uint8)
+        dataset = from_arrays(pixels, labels)
+        config = subject.config.model_copy(
+            update={"data": subject.config.data.model_copy(update={"labels": max(classes, 20)})}
+        )
+        trial = Trial(config, dataset).confident().late()
+        check_finite(trial, trial.loss(LATE))
+        shape = tuple(trial.state.net(trial.batch(0).x).shape)
+        expected = (trial.method.heads, 8, classes)
+        require(shape == expected, f"logits are {shape}, not {expected}, with {channels} channels, {classes} classes")
+
+
+def it_learns(subject: Subject) -> None:
+    """Thirty steps lower the loss on the labelled images.
+
+    They are the first of a run as long as those published: what rises with the steps has hardly begun.
+    """
+    trial = Trial(subject.config)
+    optim = subject.config.optim.model_copy(update={"steps": 2**20})
+    config, state = subject.config.model_copy(update={"optim": optim}), trial.state
+    objective = objective_of(config, state, CPU)
+    before = trial.labelled_loss()
+    for step in range(STEPS):
+        take_step(config, state, objective, trial.batch(step), trial.source.generator(step))
+    after = trial.labelled_loss()
+    require(after < 0.9 * before, f"the labelled loss was {before:.3f} and is {after:.3f} after {STEPS} steps")
+
+
+def a_resumed_run_ends_with_the_same_bits(subject: Subject) -> None:
+    """A run that is resumed from a checkpoint ends with the same weights and memory."""
+    dataset, config = few_digits(), subject.config
+    with tempfile.TemporaryDirectory() as folder, known(subject.method):
+        run = Run.create(Path(folder) / "run", config, split_of(dataset, config))
+        state = train(run, dataset, CPU, Console(quiet=True), config.method.name)
+        begun = dict(begin(config, dataset, run.split, CPU).net.named_parameters())
+        idle = [key for key, own in state.net.named_parameters() if own.ndim > 1 and torch.equal(begun[key], own)]
+        require(not idle, f"training leaves {', '.join(idle[:3])} as it was")
+        whole, last = load_file(run.model_path), load_file(_newest(run))
+        run.model_path.unlink()
+        _newest(run).unlink()
+        train(run, dataset, CPU, Console(quiet=True), config.method.name)
+        again, last_again = load_file(run.model_path), load_file(_newest(run))
+    changed = [key for key in whole if not torch.equal(whole[key], again[key])]
+    changed += [key for key in last if not torch.equal(last[key], last_again[key])]
+    require(
+        not changed,
+        f"after a resume {', '.join(changed[:3])} differ; keep what a later step needs in memory, not in the object, "
+        "and draw from learner.generator only",
+    )
+    _check_memory(config, last, run.split)
+
+
+def _newest(run: Run) -> Path:
+    newest = run.checkpoints.newest()
+    assert newest is not None
+    return newest
+
+
+def _check_memory(config: Config, saved: Mapping[str, Tensor], split: Split) -> None:
+    pool = pool_of(few_digits(), split)
+    laid_out = {f"memory.{key}": tensor for key, tensor in config.method.init(pool).items()}
+    require({key for key in saved if key.startswith("memory.")} == set(laid_out), "memory is not what `init` lays out")
+    used = not laid_out or any(not torch.equal(saved[key], laid_out[key]) for key in laid_out)
+    require(used, "no memory that `init` lays out is ever written")
+    if type(config.method).refresh is not Method.refresh:
+        steps = range(SAVED, STEPS)
+        comes = any(config.method.refreshes(pool, step, STEPS, config.unlabelled) for step in steps)
+        require(comes, f"`refresh` never comes in steps {SAVED} to {STEPS}; give settings for which it does")
+
+
+def check_finite(trial: Trial, losses: Losses) -> None:
+    for term, value in terms(losses).items():
+        require(torch.isfinite(value), f"the {term} loss is {value.item()}")
+    (losses.supervised + losses.unsupervised).backward()  # type: ignore[no-untyped-call]
+    gradients = {name: parameter.grad for name, parameter in trial.state.net.named_parameters()}
+    wrong = [name for name, own in gradients.items() if own is not None and not torch.isfinite(own).all()]
+    require(not wrong, f"the gradient is not finite in {', '.join(wrong[:3])}")
+
+
+def terms(losses: Losses) -> dict[str, Tensor]:
+    return {"supervised": losses.supervised, "unsupervised": losses.unsupervised}
+
+
+RULES: tuple[Callable[[Subject], None], ...] = (
+    settings_are_frozen_and_described,
+    losses_are_repeatable,
+    unlabelled_gradient_reaches_the_student_only,
+    unlabelled_pixels_matter,
+    labels_of_unlabelled_images_are_not_used,
+    an_ignorant_network_gives_finite_losses,
+    any_channels_and_classes,
+    it_learns,
+    a_resumed_run_ends_with_the_same_bits,
+)

@@ -1,0 +1,144 @@
+"""A method at work on a few of scikit-learn's digits, with a small network: seconds of training at most."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cotrain.augment import Policy, draw_plain, normalised
+from cotrain.config import Config
+from cotrain.data import Dataset, Split, draw_split, from_arrays, open_data
+from cotrain.methods import METHODS
+from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
+from cotrain.recipes import recipe_named
+from cotrain.training.distributed import ALONE
+from cotrain.training.loop import refresh, seeded, source_of
+from cotrain.training.state import State, begin, pool_of
+from cotrain.types import Batch, Learner, Losses, Method
+
+CPU = torch.device("cpu")
+STEPS = 30
+LATE = 24  # a step at which every ramp has begun, and every first phase is over
+SAVED = 18  # the step of the checkpoint that a run is resumed from
+SMALL = {
+    "data.labels": 20,
+    "optim.steps": STEPS,
+    "optim.labelled": 8,
+    "optim.unlabelled": 12,
+    "model.head_init": "copied",
+    "run.log_every": 5,
+    "run.checkpoint_every": SAVED,
+}
+
+
+@cache
+def few_digits() -> Dataset:
+    """So few that a pass over them is 10 steps."""
+    digits = open_data("digits")
+    return from_arrays(digits.images[:120], digits.labels[:120], name="few digits")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method under test, with the settings that let it do all it does within `STEPS` steps."""
+
+    method: type[Method]
+    settings: Mapping[str, Any]  # dotted keys, such as {"method.rounds": 3}
+
+    @cached_property
+    def config(self) -> Config:
+        with known(self.method) as name:
+            return recipe_named("digits").changed({**SMALL, "method": name, **self.settings})
+
+    @property
+    def learns_from_unlabelled(self) -> bool:
+        return self.config.method.views.any_unlabelled
+
+    @cached_property
+    def _prepared(self) -> "Trial":
+        return Trial(self.config).confident().late()
+
+    def at_work(self) -> "Trial":
+        """A confident network, late in a run; each caller has its own copy."""
+        made = copy.copy(self._prepared)
+        made.state = copy.deepcopy(made.state)
+        return made
+
+
+@contextmanager
+def known(method: type[Method]) -> Iterator[str]:
+    """The method's name; one that no package provides gets one meanwhile."""
+    name = vars(method).get("name", method.__name__)
+    if name in METHODS and METHODS[name] is method:
+        yield name
+        return
+    with METHODS.with_added(name, method):
+        yield name
+
+
+class Trial:
+    """A method at work: its state, and its loss at any step, without an optimiser."""
+
+    def __init__(self, config: Config, dataset: Dataset | None = None, split: Split | None = None) -> None:
+        self.dataset = dataset or few_digits()
+        self.config, self.split = config, split or split_of(self.dataset, config)
+        self.method: Method = config.method
+        self.state: State = begin(config, self.dataset, self.split, CPU)
+        self.source = source_of(config, self.dataset, self.split, CPU)
+
+    def confident(self, factor: float = 30.0) -> "Trial":
+        """A network that is confident, with heads that mostly agree; a factor of 0: one that knows nothing."""
+        noise = torch.Generator().manual_seed(0)
+        for module in self.state.net.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.add_(torch.randn(module.weight.shape, generator=noise), alpha=0.02).mul_(factor)
+        self.state.average.net.load_state_dict(self.state.net.state_dict())
+        return self
+
+    def learner(self, step: int) -> Learner:
+        state = self.state
+        return Learner(state.net, state.average.net, step, STEPS, self.source.generator(step), state.memory)
+
+    def batch(self, step: int) -> Batch:
+        return self.source.batch(step, self.state.memory)
+
+    def refresh(self, step: int) -> None:
+        pool, self.state.step = pool_of(self.dataset, self.split), step
+        if self.method.refreshes(pool, step, STEPS, self.config.unlabelled):
+            refresh(self.config, self.state, pool, self.source)
+
+    def loss(self, step: int, batch: Batch | None = None) -> Losses:
+        learner = self.learner(step)
+        with seeded(learner.generator, ALONE) if self.method.dropout else nullcontext():
+            return self.method.loss(learner, batch or self.batch(step))
+
+    @torch.no_grad()
+    def labelled_loss(self) -> float:
+        """Cross-entropy of the labelled images as they are, without dropout."""
+        net, rows = self.state.net, np.asarray(self.split.labelled)
+        source = self.source
+        images = normalised(self.source.images, rows, draw_plain(len(rows)), Policy(), source.mean, source.std)
+        with evaluating(net), batch_statistics(net):
+            return heads_cross_entropy(net(images), self.dataset.labels[rows]).mean().item()
+
+    def late(self) -> "Trial":
+        """As after many steps: memory is filled, and what happens once per pass has happened."""
+        with torch.no_grad():
+            for step in range(LATE):
+                self.refresh(step)
+                if self.state.memory:
+                    keep = {name: tensor.clone() for name, tensor in self.state.net.state_dict().items()}
+                    self.loss(step)
+                    self.state.net.load_state_dict(keep)
+        self.refresh(LATE)
+        return self
+
+
+def split_of(dataset: Dataset, config: Config) -> Split:
+    return draw_split(dataset, config.data.model_copy(update={"test_share": 0.0}), seed=0)

@@ -1,0 +1,159 @@
+"""`cotrain.testing.check_method` finds what is wrong with a method, and names the rule."""
+
+import sys
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ConfigDict, Field
+
+from cotrain import Batch, Learner, Losses, Pool, SingleModel, Views
+from cotrain.testing import check_method
+
+
+class Good(SingleModel):
+    """A soft target from the weak view."""
+
+    @property
+    def views(self) -> Views:
+        return Views(weak=1, strong=1)
+
+    def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return learner.net(batch.weak[0])[0].softmax(dim=-1)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        target = self.target(learner, batch)
+        labelled, strong = learner.net(torch.cat([batch.x, batch.strong[0]]))[0].split([len(batch.y), len(batch.index)])
+        return self.losses(F.cross_entropy(labelled, batch.y), F.cross_entropy(strong, target))
+
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses(supervised, unsupervised)
+
+
+class Undescribed(Good):
+    threshold: float = 0.5
+
+
+class Changeable(Good):
+    model_config = ConfigDict(frozen=False)
+
+
+class Lenient(Good):
+    model_config = ConfigDict(extra="ignore")
+
+
+class NoGradient(Good):
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses(supervised, unsupervised.detach())
+
+
+class Random(Good):
+    def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
+        return torch.rand_like(super().target(learner, batch)).softmax(dim=-1)
+
+
+class NumpyRandom(Good):
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses(supervised, unsupervised * (1 + np.random.rand()))
+
+
+class Leaky(Good):
+    """Looks up the true labels in the data set of whoever calls it."""
+
+    def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
+        trial = sys._getframe(2).f_locals["self"]
+        labels = trial.dataset.labels[batch.index]
+        known = F.one_hot(labels.clamp(min=0), trial.state.net.classes).float()
+        return super().target(learner, batch) + known * (labels >= 0)[:, None]
+
+
+class Blind(Good):
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        labelled = F.cross_entropy(learner.net(batch.x)[0], batch.y)
+        return Losses(labelled, labelled * 0.5)
+
+
+class TaughtByTheTeacher(Good):
+    def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
+        learner.teacher.requires_grad_(True)
+        return learner.teacher(batch.weak[0])[0].softmax(dim=-1)
+
+
+class Infinite(Good):
+    """Divides by nothing where nothing is selected."""
+
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses(supervised, unsupervised)
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        losses = super().loss(learner, batch)
+        selected = (self.target(learner, batch).max(dim=-1).values > 0.5).float()
+        return Losses(losses.supervised, losses.unsupervised * selected.sum() / selected.sum())
+
+
+class TenClasses(Good):
+    def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
+        return super().target(learner, batch) * torch.ones(10)
+
+
+class Stuck(Good):
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses(0 * supervised, 1e-9 * unsupervised)
+
+
+class Forgetful(Good):
+    """Counts its steps in the object, where no checkpoint finds them."""
+
+    counts: ClassVar[dict[int, int]] = {}
+
+    def loss(self, learner: Learner, batch: Batch) -> Losses:
+        seen = self.counts.get(id(learner.net), 0)
+        self.counts[id(learner.net)] = seen + 1
+        losses = super().loss(learner, batch)
+        return Losses(losses.supervised * (1 + 1e-3 * seen), losses.unsupervised)
+
+
+class Idle(Good):
+    def init(self, pool: Pool) -> dict[str, torch.Tensor]:
+        return {"never": torch.zeros(pool.classes)}
+
+
+class WithASetting(Good):
+    temperature: float = Field(0.5, gt=0, description="below 1 sharpens")
+
+
+@pytest.mark.parametrize("good", [Good, WithASetting])
+def test_a_method_that_keeps_the_contract_passes(good: type[SingleModel]) -> None:
+    check_method(good)
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Undescribed, "settings_are_frozen_and_described: no description: threshold"),
+        (Changeable, "settings_are_frozen_and_described: its settings can be changed"),
+        (Lenient, "settings_are_frozen_and_described: it takes a setting that does not exist"),
+        (NoGradient, "unlabelled_gradient_reaches_the_student_only: the unsupervised loss has no gradient"),
+        (Random, "losses_are_repeatable: the unsupervised loss is .*; draw from learner.generator only"),
+        (NumpyRandom, "losses_are_repeatable: the unsupervised loss is "),
+        (Leaky, "labels_of_unlabelled_images_are_not_used: the unsupervised loss depends on labels"),
+        (Blind, "unlabelled_pixels_matter: mirroring all unlabelled images leaves the unsupervised loss"),
+        (TaughtByTheTeacher, "unlabelled_gradient_reaches_the_student_only: the teacher gets a gradient"),
+        (Infinite, "an_ignorant_network_gives_finite_losses: the unsupervised loss is nan"),
+        (Stuck, "it_learns: the labelled loss was "),
+        (Forgetful, "a_resumed_run_ends_with_the_same_bits: after a resume .* differ"),
+        (Idle, "a_resumed_run_ends_with_the_same_bits: no memory that `init` lays out is ever written"),
+    ],
+)
+def test_a_broken_method_is_told_which_rule_it_breaks(broken: type[SingleModel], rule: str) -> None:
+    with pytest.raises(AssertionError, match=f"{broken.__name__} breaks the rule {rule}"):
+        check_method(broken)
+
+
+def test_an_error_in_the_methods_code_says_when_it_came() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        check_method(TenClasses)
+    assert caught.value.__notes__ == ["TenClasses breaks the rule any_channels_and_classes, or its code is wrong"]
