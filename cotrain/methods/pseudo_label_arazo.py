@@ -18,6 +18,7 @@ from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
 
 class ArazoPseudoLabel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 84 / 16
+    paper_optim: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
 
     warmup: float = Field(
         10 / 410, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"

@@ -9,7 +9,12 @@ from cotrain.types import IntOrNone, Settings
 
 class ModelSettings(Settings):
     backbone: str = Field("wrn-28-2", description="wrn-DEPTH-WIDTH, resnet18 or resnet18-small (3x3 stem)")
-    last_width: IntOrNone = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
+    last_width: IntOrNone = Field(
+        None,
+        ge=1,
+        description="channels of a wrn's last group where several heads share a trunk; none, and in single or separate "
+        "networks: 64 x width",
+    )
     share: str = Field(
         "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
     )

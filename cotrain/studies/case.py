@@ -23,6 +23,9 @@ from cotrain.report.figures import Figure
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 
+NOTHING: Mapping[str, Any] = {}
+WHERE_FROM = {"per_method", "replaced"}  # settings of the optimiser that say where the others come from
+
 
 @dataclass(frozen=True)
 class Case:
@@ -142,19 +145,20 @@ def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
     return joined
 
 
-def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
+def what_differs(study: Study, dataset: Dataset, config: Config, for_all: Mapping[str, Any] = NOTHING) -> str:
     """In words, every setting of training and voting that is not the paper's, so that nobody takes one number for the
     other.
 
     A case is held against the same case in the paper's recipe: what it varies is no difference, and a setting of one
-    method alone is said of that method.
+    method alone is said of that method. `for_all` are optimiser settings that the user asked for.
     """
     paper = recipe_named(study.recipe)
     theirs = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
     methods: dict[str, set[str]] = {}  # by phrase, in order
     cases = [case for case in study.cases(config) if case.name in theirs]
     for case in cases:
-        for phrase in other_settings(case.contenders[0].config(config), theirs[case.name]):
+        ours = replace(case.contenders[0], settings={**for_all, **case.settings}).config(config)
+        for phrase in other_settings(ours, theirs[case.name]):
             methods.setdefault(phrase, set()).add(case.method)
     everywhere = {case.method for case in cases}
     used = Path(dataset.source or dataset.name).name
@@ -167,7 +171,7 @@ def what_differs(study: Study, dataset: Dataset, config: Config) -> str:
 def other_settings(ours: Config, papers: Config) -> Iterator[str]:
     """A phrase for each setting that is not the paper's, but for those of the run that change no number."""
     for section in ("data", "augment", "model", "method", "optim", "run"):
-        values, theirs = (dict(getattr(each, section)) for each in (ours, papers))
+        values, theirs = (getattr(each, section).model_dump(exclude=WHERE_FROM) for each in (ours, papers))
         if section == "optim":
             values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, papers.unlabelled
         for key in ("ensemble",) if section == "run" else values:

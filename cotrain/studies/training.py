@@ -73,6 +73,7 @@ class Training:
             [contender for case in cases for contender in case.contenders],
             seeds=size.seeds if seeds is None else seeds,
             config=base,
+            settings={key: value for key, value in (settings or {}).items() if key.startswith("optim.")},
             what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
@@ -99,7 +100,7 @@ class Training:
             self.comparison.folder,
             self.study.name,
             self.heading,
-            what_differs(self.study, self.comparison.dataset, self.comparison.base),
+            what_differs(self.study, self.comparison.dataset, self.comparison.base, self.comparison.for_all),
             self.study.table(found),
             self.study.figure(found),
         )
