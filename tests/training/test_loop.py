@@ -221,9 +221,10 @@ def test_the_optimiser_is_nesterov_sgd_as_written_down() -> None:
     torch.testing.assert_close(net.weight.double(), weight, rtol=1e-5, atol=1e-6)
 
 
-def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only() -> None:
+@pytest.mark.parametrize("momentum", [0.9, 0.5])
+def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only(momentum: float) -> None:
     net = nn.Linear(3, 1)
-    optimizer = adam(net, lr=0.01, momentum=0.9, weight_decay=0.2)
+    optimizer = adam(net, lr=0.01, momentum=momentum, weight_decay=0.2)
     values = [parameter.detach().double().clone() for parameter in net.parameters()]
     first, second = ([torch.zeros_like(value) for value in values] for _ in range(2))
     for step in range(1, 6):
@@ -232,12 +233,22 @@ def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only() -> None
         optimizer.step()
         for index, decay in enumerate((0.2, 0.0)):
             gradient = 3 * values[index] ** 2
-            first[index] = 0.9 * first[index] + 0.1 * gradient
+            first[index] = momentum * first[index] + (1 - momentum) * gradient
             second[index] = 0.999 * second[index] + 0.001 * gradient**2
-            unbiased = first[index] / (1 - 0.9**step), second[index] / (1 - 0.999**step)
+            unbiased = first[index] / (1 - momentum**step), second[index] / (1 - 0.999**step)
             values[index] = values[index] * (1 - 0.01 * decay) - 0.01 * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
     for parameter, value in zip(net.parameters(), values, strict=True):
         torch.testing.assert_close(parameter.double(), value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "used"), [("sgd", {"momentum": 0.5}), ("adam", {"betas": (0.5, 0.999)})])
+def test_training_begins_with_the_optimiser_of_the_settings(kind: str, used: dict, toy: Dataset, tiny: Config) -> None:
+    changes = {"optim.kind": kind, "optim.lr": 0.07, "optim.momentum": 0.5, "optim.weight_decay": 0.03}
+    config = tiny.changed(changes)
+    optimizer = begin(config, toy, draw_split(toy, config.data, 0), CPU).optimizer
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.03, 0.0]
+    for group in optimizer.param_groups:
+        assert {key: group[key] for key in ("lr", *used)} == {"lr": 0.07, **used}
 
 
 def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
