@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -323,6 +324,27 @@ def test_another_protocol_in_the_same_folder_is_refused(compared: Path, capsys: 
         compare(compared, "--methods", "mhct", "--optim.lr", "0.2")
     assert end.value.code == 2
     assert "is another comparison (optim.lr was 0.1 and is now 0.2); choose another --out" in capsys.readouterr().err
+
+
+def test_a_comparison_of_an_earlier_version_goes_on_where_nothing_else_differs(
+    compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had one optimiser for all methods, and neither plan nor runs said so."""
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    plan = json.loads((out / "plan.json").read_text())
+    del plan["protocol"]["for all methods"]
+    configs = {path: json.loads(path.read_text()) for path in out.glob("*/*/config.json")}
+    for settings in (plan["protocol"], *configs.values()):
+        del settings["optim"]["per_method"], settings["optim"]["replaced"]
+    (out / "plan.json").write_text(json.dumps(plan))
+    for path, config in configs.items():
+        path.write_text(json.dumps(config))
+    compare(out, "--methods", "mhct,fixmatch", "--seeds", "2")
+    assert "4 runs, 4 done" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        compare(out, "--methods", "mhct", "--optim.per_method", "true")
+    assert "optim.per_method was False and is now True" in capsys.readouterr().err
 
 
 def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

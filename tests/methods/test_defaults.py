@@ -4,6 +4,7 @@ The optimiser settings are those that a method gets under the published recipes.
 on purpose, its docs page says so; a constant that changes by accident must fail here.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,13 @@ def test_an_optimiser_has_settings_that_exist_and_no_batches_or_steps(name: str)
         <= {"kind", "lr", "momentum", "weight_decay"}
         < OptimSettings.model_fields.keys()
     )
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.paper_optim])
+def test_the_page_of_a_method_states_its_optimiser(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "methods" / f"{name}.md").read_text()
+    optim = recipe_named("cifar10").changed({"method": name}).optim
+    assert optim.summary in page and "`optim.per_method`" in page
 
 
 @each_name

@@ -264,6 +264,21 @@ def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
     assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
 
 
+def test_a_run_of_an_earlier_version_is_resumed(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    """Its config and checkpoint do not have the newest settings; where the others come from makes no difference."""
+    run = run_of(tiny.changed({"method": "fixmatch"}), toy, tmp_path / "run")
+    state = train(run, toy, CPU, QUIET, "")
+    tensors, facts = run.checkpoints.load()
+    for config in (facts["config"], old := json.loads((run.folder / "config.json").read_text())):
+        del config["optim"]["per_method"], config["optim"]["replaced"]
+    (run.folder / "config.json").write_text(json.dumps(old))
+    opened = Run.open(run.folder)
+    assert [*restore(state, opened, tensors, facts)] == []
+    opened.check_same(tiny.changed({"method": "fixmatch", "optim.per_method": True, "optim.lr": 0.1}), run.split)
+    with pytest.raises(UserError, match=r"optim\.lr was 0\.1 and is now 0\.03"):
+        opened.check_same(tiny.changed({"method": "fixmatch", "optim.per_method": True}), run.split)
+
+
 @pytest.mark.parametrize(("decay", "warmup"), [(0.999, False), (0.9, True)])
 def test_the_average_follows_weights_and_copies_statistics(decay: float, warmup: bool) -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
