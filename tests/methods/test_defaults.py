@@ -102,10 +102,16 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "smearing": 0.05,
         "passes": 9,
     },
-    "laplacenet": {**ONE_NETWORK, "supervised_share": 0.1, "views_each": 3, "alpha": 1.0, "neighbours": 50},
+    "laplacenet": {
+        **ONE_NETWORK,
+        "supervised_share": pytest.approx(100 * (4000 // 300) / 250_000, rel=0.05),
+        "views_each": 3,
+        "alpha": 1.0,
+        "neighbours": 50,
+    },
     "pseudo_label_arazo": {
         **ONE_NETWORK,
-        "warmup": 10 / 410,
+        "warmup": pytest.approx(10 * 40 / (10 * 40 + 400 * (46_000 // 84))),  # epochs of 4,000 labels
         "alpha": 1.0,
         "prior_weight": 0.8,
         "entropy_weight": 0.4,
