@@ -1,9 +1,10 @@
-"""Train a grid of settings over seeds and print mean and spread of the test error. Resumable: finished runs are kept.
+"""Train a grid of settings over seeds and print mean and spread of the error. Resumable: finished runs are kept.
 
     python -m benchmarks.grid digits --out runs/grid --seeds 0 1 2 \
         --variant "paper" --variant "code method.normaliser=batch method.reduction=sum" --vary optim.lr=0.03,0.1,0.3
 
-A variant is a name followed by settings; `--vary` multiplies the variants by the values of one more setting.
+A variant is a name followed by settings; `--vary` multiplies the variants by the values of one more setting. To choose
+between settings, judge by validation images: `--judge valid --set data.valid_share=0.3`.
 """
 
 import argparse
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="a setting of every cell")
     parser.add_argument("--recipe")
     parser.add_argument("--baseline", action="store_true", help="train labelled-only too")
+    parser.add_argument("--judge", choices=["test", "valid"], default="test", help="the images that errors are of")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -75,12 +77,20 @@ def main() -> None:
             for name, settings, seed in jobs
         ]
         results = {(name, seed): future.result() for (name, _, seed), future in zip(jobs, futures, strict=True)}
-    print(table(grid, arguments.seeds, results))
+    print(table(grid, arguments.seeds, results, arguments.judge))
 
 
-def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], dict]) -> str:
+def error(result: dict, judge: str) -> float:
+    """In percent, on the test images or on the validation images."""
+    if judge == "test":
+        return result["test_error"]
+    counted = result["temperature_fitted_on"]
+    return 100 * counted["wrong"] / counted["valid_images"]
+
+
+def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], dict], judge: str) -> str:
     lines = [
-        "| setting | test error %, mean ± sd (n) | each seed | labelled only % | seconds a run |",
+        f"| setting | {judge} error %, mean ± sd (n) | each seed | labelled only test % | seconds a run |",
         "|---|---|---|---|---|",
     ]
     for name in grid:
@@ -90,8 +100,8 @@ def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str,
             continue
         only = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
         lines.append(
-            f"| {name} | {spread([row['test_error'] for row in done])} | "
-            f"{', '.join(format(row['test_error'], '.2f') for row in done)} | {spread(only) if only else '-'} | "
+            f"| {name} | {spread([error(row, judge) for row in done])} | "
+            f"{', '.join(format(error(row, judge), '.2f') for row in done)} | {spread(only) if only else '-'} | "
             f"{statistics.mean(row['seconds'] for row in done):.0f} |"
         )
     return "\n".join(lines)

@@ -17,6 +17,9 @@ from cotrain.model.own import OwnNetwork
 from cotrain.model.settings import ModelSettings
 from cotrain.types import IntOrNone, Method, Settings, UserError
 
+NAMES = {"sgd": "SGD", "adam": "Adam"}
+PER_METHOD = "optim.per_method"
+
 
 class OptimSettings(Settings):
     steps: int = Field(2**20, ge=1, description="training steps K")
@@ -30,8 +33,19 @@ class OptimSettings(Settings):
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum; with Adam its first beta")
     weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm; with Adam on kernels only")
+    per_method: bool = Field(
+        False, description="changing the method also changes these settings to those of that method's paper"
+    )
+    replaced: Mapping[str, float | str] = Field(
+        {}, description="the recipe's settings that were changed in this way, for when the method changes again"
+    )
     ema: float = Field(0.999, ge=0, lt=1, description="decay of the averaged weights; 0: no average (ablation 5)")
     ema_warmup: bool = Field(False, description="for short runs: decay min(ema, (1 + k) / (10 + k)) at step k")
+
+    @property
+    def summary(self) -> str:
+        """Such as SGD 0.03."""
+        return f"{NAMES[self.kind]} {self.lr:g}"
 
 
 class RunSettings(Settings):
@@ -102,22 +116,38 @@ class Config(Settings):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """A copy with these dotted keys changed, e.g. {"optim.lr": 0.1, "augment": "fixmatch", "method": "supervised"}.
 
-        A whole section can be named: a preset for `augment`, a method for `method`.
+        A whole section can be named: a preset for `augment`, a method for `method`. With `optim.per_method` another
+        method also has the optimiser settings of its paper, unless they are among the changes.
         """
+        if PER_METHOD in changes and "method" in changes:
+            rest = {key: value for key, value in changes.items() if key != PER_METHOD}
+            return self.changed({PER_METHOD: changes[PER_METHOD]}).changed(rest)
         values = self.model_dump()
         for key, value in sorted(changes.items(), key=lambda change: "." in change[0]):
             if key == "augment" and isinstance(value, str):
                 values["augment"] = _choose("augment", value, PRESETS).model_dump()
             elif key == "method" and isinstance(value, str):
-                name = method_class(value).name
-                values["method"] = values["method"] if name == self.method.name else {"name": name}
+                method = method_class(value)
+                if method.name != self.method.name:
+                    values["method"] = {"name": method.name}
+                    values["optim"] |= self._optimiser_of(method)
             else:
                 section, _, name = key.partition(".")
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
                     raise UserError(_unknown(key, self))
                 values[section][name] = value
+                if section == "optim":
+                    values["optim"]["replaced"].pop(name, None)  # now it is the user's
         changed, own = type(self).parse(values), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
+
+    def _optimiser_of(self, method: type[Method]) -> dict[str, Any]:
+        """The settings of the method's paper, and in place of the former method's those of the recipe."""
+        if not self.optim.per_method:
+            return {}
+        recipe = {**self.optim.model_dump(), **self.optim.replaced}
+        kept = {name: recipe[name] for name in method.paper_optim}
+        return {**self.optim.replaced, **method.paper_optim, "replaced": kept}
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

@@ -78,7 +78,7 @@ def cifar10() -> Config:
     Published error: 3.84 +- 0.09 % with 4,000 labels, 4.74 +- 0.16 with 1,000,
     4.98 +- 0.30 with 250 (5 seeds, full CIFAR-10).
     """
-    return Config(data=DataSettings(labels=4000))
+    return Config(data=DataSettings(labels=4000), optim=OptimSettings(per_method=True))
 
 
 @recipe(classes=10)
@@ -89,7 +89,7 @@ def svhn() -> Config:
     Published error: 2.16 +- 0.05 % with 1,000 labels, 2.18 +- 0.08 with 500,
     2.21 +- 0.18 with 250 (5 seeds, full SVHN without the extra images).
     """
-    return Config(data=DataSettings(labels=1000), augment=NO_FLIP)
+    return Config(data=DataSettings(labels=1000), augment=NO_FLIP, optim=OptimSettings(per_method=True))
 
 
 @recipe(classes=100)
@@ -102,7 +102,7 @@ def cifar100() -> Config:
     return Config(
         data=DataSettings(labels=10000),
         model=ModelSettings(backbone="wrn-28-8", last_width=256),
-        optim=OptimSettings(steps=2**19, weight_decay=1e-3),
+        optim=OptimSettings(steps=2**19, weight_decay=1e-3, per_method=True),
     )
 
 
@@ -117,7 +117,9 @@ def miniimagenet() -> Config:
     return Config(
         data=DataSettings(labels=4000),
         model=ModelSettings(backbone="resnet18"),
-        optim=OptimSettings(steps=300_000, labelled=64, unlabelled=192, lr=0.4, momentum=0.95, weight_decay=2e-4),
+        optim=OptimSettings(
+            steps=300_000, labelled=64, unlabelled=192, lr=0.4, momentum=0.95, weight_decay=2e-4, per_method=True
+        ),
     )
 
 

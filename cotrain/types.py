@@ -119,6 +119,7 @@ class Method(Settings, ABC):
     name: ClassVar[str]
 
     unlabelled_ratio: ClassVar[float] = 7  # unlabelled images a step for each labelled one, U / B, in its paper
+    paper_optim: ClassVar[Mapping[str, Any]] = {}  # settings of `optim` in its paper, where not co-training's
 
     heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")

@@ -124,3 +124,44 @@ def test_differences_name_the_key_and_both_values() -> None:
 def test_naming_the_method_that_is_there_changes_nothing() -> None:
     config = as_released(recipe_named("digits"))
     assert config.changed({"method": "mhct"}) == config
+
+
+def test_the_order_of_changes_of_the_method_does_not_matter() -> None:
+    """What a paper's optimiser replaced comes back, also a weight decay that only Adam's methods replace."""
+    for recipe in RECIPES:
+        config = recipe_named(recipe)
+        for first in ("vat", "fixmatch", "temporal_ensembling"):
+            other = config.changed({"method": first})
+            kept = Config.parse(json.loads(json.dumps(other.model_dump())))
+            for known in (other, kept):
+                assert known.changed({"method": "mhct"}).optim == config.optim
+                assert known.changed({"method": "fixmatch"}) == config.changed({"method": "fixmatch"})
+
+
+def test_optimiser_settings_that_are_asked_for_win_over_the_papers() -> None:
+    config = recipe_named("cifar100").changed({"optim.lr": "0.05", "method": "vat"})
+    assert (config.optim.kind, config.optim.lr, config.optim.weight_decay) == ("adam", 0.05, 0.02)
+    back = config.changed({"method": "mhct"})
+    assert (back.optim.kind, back.optim.lr, back.optim.weight_decay) == ("sgd", 0.05, 0.001)
+
+
+@pytest.mark.parametrize("off", [False, "false"])
+def test_all_methods_can_have_the_recipes_optimiser(off: object) -> None:
+    config = recipe_named("cifar10").changed({"method": "vat", "optim.per_method": off})
+    assert config.optim == recipe_named("cifar10").changed({"optim.per_method": False}).optim
+    assert config.optim.summary == "SGD 0.3"
+
+
+def test_a_short_recipe_can_have_the_papers_optimisers() -> None:
+    config = recipe_named("digits").changed({"optim.per_method": "true", "method": "ict"})
+    assert (config.optim.summary, config.optim.steps) == ("Adam 0.002", 900)
+
+
+def test_settings_of_an_earlier_version_are_read_as_they_were_meant() -> None:
+    """Then all methods had the recipe's optimiser, and a config did not say so."""
+    old = recipe_named("cifar10").changed({"optim.per_method": False, "method": "fixmatch"}).model_dump()
+    for key in ("per_method", "replaced"):
+        del old["optim"][key]
+    config = Config.parse(old)
+    assert (config.optim.lr, config.optim.per_method) == (0.3, False)
+    assert config.changed({"method": "vat"}).optim == config.optim

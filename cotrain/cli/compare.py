@@ -1,10 +1,11 @@
 """The command `cotrain compare`."""
 
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
-from cotrain.cli.options import Options
+from cotrain.cli.options import Flag, Options
 from cotrain.comparison.budget import Equal
 from cotrain.comparison.compare import compare
 
@@ -16,6 +17,7 @@ def compare_command(
     seeds: int = 3,
     equal: Equal = "steps",
     minutes: float | None = None,
+    same_optimiser: Annotated[bool, Flag] = False,
     steps: int | None = None,
     out: Path | None = None,
     options: Options | None = None,
@@ -38,6 +40,9 @@ def compare_command(
         Every run has the same number of steps, or takes about the same time.
     minutes
         With equal time, how long each run is; by default as long as the steps of the first method.
+    same_optimiser
+        Give every method the recipe's optimiser settings (optim.per_method false). By default the published recipes
+        give each method those of its own paper; the table shows them.
     steps
         optim.steps: how long to train.
     out
@@ -51,6 +56,7 @@ def compare_command(
         seeds=seeds,
         equal=equal,
         minutes=minutes,
+        same_optimiser=same_optimiser,
         config=options.config,
         settings={**options.settings, **({"optim.steps": steps} if steps is not None else {})},
         preset=options.preset,

@@ -35,6 +35,12 @@ class Length:
     cost: float  # of a step, rounds of the method's own included, in steps of labelled-only training
 
 
+def with_defaults(protocol: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """A kept protocol, where settings that are newer than it have their defaults."""
+    sections = {name: part for name, part in protocol.items() if name in Config.model_fields}
+    return {**protocol, **Config.parse(sections).model_dump(exclude={"method"})}
+
+
 @dataclass(frozen=True)
 class Planning:
     folder: Path
@@ -52,7 +58,7 @@ class Planning:
             kept = read_json(path) if path.exists() else {"protocol": self.protocol, "budget": None, "pace": {}}
             if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
                 raise UserError(f"{path} is damaged; delete it to plan anew: finished runs of the same length stay")
-            if changed := differences(kept["protocol"], self.protocol):
+            if changed := differences(with_defaults(kept["protocol"]), self.protocol):
                 raise UserError(f"{self.folder} is another comparison ({'; '.join(changed)}); choose another --out")
             new = [name for name in self.configs if name not in kept["pace"]]
             tried: dict[str, list[Pace]] = {name: [] for name in new}

@@ -8,7 +8,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from cotrain.comparison.budget import YARDSTICK, Equal, Length, Planning
 from cotrain.comparison.statistics import in_words, paired, spread
 from cotrain.comparison.table import Table
-from cotrain.config import Config
+from cotrain.config import PER_METHOD, Config
 from cotrain.data import Dataset, Split, draw_split
 from cotrain.methods import METHODS, method_class
 from cotrain.pipeline.fit import configured, opened, trained
@@ -30,6 +30,8 @@ from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
 AGAIN = 1_000  # from the seed of a training to that of another one on the same split
+
+IN_PAPERS = ("kind", "lr", "momentum", "weight_decay")  # optimiser settings that a method's paper may set
 
 WHOLE = ".lock-whole"  # held until the page is written; the run's own only while it is trained
 
@@ -54,7 +56,10 @@ class Contender:
         return cls(name, method_class(method).name, {f"method.{key}": value for key, _, value in pairs})
 
     def config(self, base: Config) -> Config:
-        """A recipe's settings of its own method are kept for that method; others have their own."""
+        """A recipe's settings of its own method are kept for that method; others have their own.
+
+        With `optim.per_method`, they also have the optimiser settings of their papers.
+        """
         return base.changed({"method": self.method, **self.settings})
 
 
@@ -80,6 +85,7 @@ class Comparison:
     equal: Equal
     minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
     what: str = "methods"  # are compared
+    for_all: Mapping[str, Any] = field(default_factory=dict)  # optimiser settings that the user asked for
 
     @classmethod
     def of(
@@ -103,8 +109,10 @@ class Comparison:
             raise UserError("--minutes is for --equal time, and more than 0")
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
-        first = base.run.seed
-        made = cls(folder, dataset, base, contenders, range(first, first + seeds), equal, minutes, what)
+        first, optim = base.run.seed, base.optim.model_dump()
+        for_all = {f"optim.{name}": optim[name] for name in IN_PAPERS if f"optim.{name}" in changes}
+        named = [replace(contender, settings={**for_all, **contender.settings}) for contender in contenders]
+        made = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
         for contender in made.contenders:
             check_trainable(contender.config(base), dataset)
             check_batches(contender.config(base), made.split(first))
@@ -124,22 +132,28 @@ class Comparison:
 
     @property
     def planning(self) -> Planning:
-        configs = {contender.name: contender.config(self.base) for contender in self.contenders}
+        configs, alone = self.configs, Contender(YARDSTICK, YARDSTICK, self.for_all)
         return Planning(
             folder=self.folder,
             dataset=self.dataset,
             split=self.split(self.seeds[0]),
             protocol=self._protocol(),
-            configs={**configs, YARDSTICK: configs.get(YARDSTICK, Contender.parse(YARDSTICK).config(self.base))},
+            configs={**configs, YARDSTICK: configs.get(YARDSTICK, alone.config(self.base))},
             equal=self.equal,
             minutes=self.minutes,
         )
+
+    @property
+    def configs(self) -> dict[str, Config]:
+        """By name of what is compared; with the recipe's steps, which equal time changes."""
+        return {contender.name: contender.config(self.base) for contender in self.contenders}
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
         """What must be the same for all runs of a comparison."""
         settings = self.base.changed({"run.seed": 0}).model_dump(exclude={"method"})
         compared = {"of": self.what, "data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
-        return {"comparison": compared, **settings}
+        for_all = {key: value for key, value in self.for_all.items() if self.base.optim.per_method}
+        return {"comparison": compared, "for all methods": for_all, **settings}
 
     def train(
         self, console: Console, finished: Callable[[Mapping[str, Length]], object] = lambda plan: None
@@ -243,6 +257,7 @@ class Comparison:
                 for name, each in results.items()
             ],
             "parameters": [f"{each[min(each)]['parameters']:,}" if each else "" for each in results.values()],
+            "optimiser": [config.optim.summary for config in self.configs.values()],
             f"step / {YARDSTICK}": [f"{plan[name].cost:.1f}" for name in results],
             "steps": [f"{plan[name].steps:,}" for name in results],
             "time": [clock(statistics.mean(values(each, "seconds"))) if each else "" for each in results.values()],
@@ -270,6 +285,7 @@ def compare(
     seeds: int = 3,
     equal: Equal = "steps",
     minutes: float | None = None,
+    same_optimiser: bool = False,
     config: Config | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str = "paper",
@@ -279,7 +295,8 @@ def compare(
     """Train several methods on `data` and put them side by side, in the folder `out`; what is done there stays.
 
     `methods` are names with commas between them, as in "mhct,fixmatch,mhct:strong_views=routed", or "all"; the others
-    are compared with the first. Seeds are counted from `run.seed`. The rest is as in `fit`.
+    are compared with the first. Seeds are counted from `run.seed`. Under the published recipes every method has the
+    optimiser settings of its own paper; with `same_optimiser` all have the recipe's. The rest is as in `fit`.
     """
     console = console or Console(quiet=True)
     data = opened(data, config, settings or {}, memory, console)
@@ -295,7 +312,11 @@ def compare(
         minutes=minutes,
         config=config,
         preset=preset,
-        settings={"run.test_evaluations": LAST_EVALUATIONS, **(settings or {})},
+        settings={
+            "run.test_evaluations": LAST_EVALUATIONS,
+            **({PER_METHOD: False} if same_optimiser else {}),
+            **(settings or {}),
+        },
     )
     plan, failed = comparison.train(console, lambda plan: comparison.table(plan).write(comparison.folder, "table"))
     table = comparison.table(plan)

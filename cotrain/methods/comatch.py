@@ -4,6 +4,8 @@ Class probabilities and an embedding are learnt together: neighbours in the embe
 images with alike pseudo-labels are drawn together in the embedding. docs/methods/comatch.md.
 """
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -14,6 +16,8 @@ from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, ramp
 
 
 class CoMatch(SingleModel):
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda_cls, the weight of the pseudo-labels' loss")
     contrast_weight: float = Field(1.0, ge=0, description="lambda_ctr, the weight of the graph contrastive loss")
     threshold: float = Field(0.95, ge=0, le=1, description="confidence from which a pseudo-label is used")

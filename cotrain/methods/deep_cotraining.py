@@ -15,6 +15,7 @@ from cotrain.types import Batch, Learner, Losses, Method, Views, exponential_ram
 
 class DeepCoTraining(Method):
     unlabelled_ratio: ClassVar[float] = 11.5
+    paper_optim: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
 
     heads: int = Field(2, ge=2, le=2, description="two networks that share nothing")
     unsupervised_weight: float = Field(10.0, ge=0, description="lambda_cot, the weight of the networks' disagreement")

@@ -3,7 +3,7 @@
 The network labels a weak view where it is sure, and learns that label on a strong view. docs/methods/fixmatch.md.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -13,6 +13,8 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 
 class FixMatch(SingleModel):
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+
     threshold: float = Field(0.95, ge=0, le=1, description="confidence from which a pseudo-label is used")
     weak_pass: Literal["joint", "separate"] = Field(
         "separate",

@@ -16,6 +16,7 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 class ICT(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"kind": "adam", "lr": 0.002, "momentum": 0.9, "weight_decay": 0.02}
 
     unsupervised_weight: float = Field(100.0, ge=0, description="lambda, the weight of the consistency loss")
     unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")

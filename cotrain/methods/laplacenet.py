@@ -20,9 +20,10 @@ from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
 
 class LaplaceNet(SingleModel):
     unlabelled_ratio: ClassVar[float] = 252 / 48
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9, "weight_decay": 5e-4}
 
     supervised_share: float = Field(
-        0.1, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+        0.005, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
     )
     views_each: int = Field(3, ge=1, description="strong views of each image, labelled or not")
     alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")

@@ -16,6 +16,7 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 class MixMatch(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
     unsupervised_weight: float = Field(100.0, ge=0, description="lambda_U, the weight of the unlabelled loss")
     unsupervised_ramp: float = Field(

@@ -15,6 +15,7 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 class PiModel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
     unsupervised_weight: float = Field(10.0, ge=0, description="lambda, the weight of the consistency loss")
     unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")

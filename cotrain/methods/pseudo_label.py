@@ -14,6 +14,7 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 class PseudoLabel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
     unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
     threshold: float = Field(0.95, ge=0, le=1, description="confidence above which a pseudo-label is used")

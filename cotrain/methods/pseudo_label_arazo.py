@@ -18,9 +18,10 @@ from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views
 
 class ArazoPseudoLabel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 84 / 16
+    paper_optim: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
 
     warmup: float = Field(
-        10 / 410, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+        1 / 548, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
     )
     alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
     prior_weight: float = Field(0.8, ge=0, description="of R_p, which asks that all classes be predicted equally often")

@@ -21,6 +21,7 @@ TURNS = (0, 2, 1, 3)  # quarter turns of the first, second.. quarter of a batch
 
 class ReMixMatch(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
     strong_views: int = Field(8, ge=1, description="K, strong views of each unlabelled image")
     unsupervised_weight: float = Field(1.0, ge=0, description="of the three unlabelled terms together")

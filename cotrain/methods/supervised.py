@@ -1,10 +1,14 @@
 """Labelled images only: the yardstick that says whether the unlabelled images helped."""
 
+from typing import ClassVar
+
 from cotrain.ops import heads_cross_entropy
 from cotrain.types import Batch, Learner, Losses, Method, Views
 
 
 class Supervised(Method):
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+
     @property
     def views(self) -> Views:
         return Views(weak=0, strong=0)

@@ -16,6 +16,7 @@ from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, expo
 
 class TemporalEnsembling(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"kind": "adam", "lr": 0.003, "momentum": 0.9, "weight_decay": 0.0}
 
     unsupervised_weight: float = Field(30.0, ge=0, description="w_max, the weight of the consistency loss")
     unsupervised_ramp: float = Field(

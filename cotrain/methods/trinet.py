@@ -5,6 +5,7 @@ sure of, and say again under dropout. docs/methods/trinet.md.
 """
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ SMEARED_EVERY = 4  # rounds
 
 
 class TriNet(Method):
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+
     heads: int = Field(3, ge=3, le=3, description="three heads on the shared trunk")
     initial: float = Field(0.25, ge=0, lt=1, description="share of the steps at the start, on smeared labels only")
     rounds: int = Field(30, ge=1, description="rounds of labelling in the rest of the steps")

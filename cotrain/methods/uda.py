@@ -4,7 +4,7 @@ Where the network is sure of a weak view, its sharpened prediction is learnt on 
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -15,6 +15,8 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Views
 
 
 class UDA(SingleModel):
+    paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+
     threshold: float = Field(0.8, ge=0, le=1, description="confidence above which a prediction is learnt")
     temperature: float = Field(0.4, gt=0, description="the weak views' logits are divided by it")
     tsa: Literal["off", "linear", "exp", "log"] = Field(

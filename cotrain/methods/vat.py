@@ -18,6 +18,7 @@ VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
 
 class VAT(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
+    paper_optim: ClassVar = {"kind": "adam", "lr": 0.002, "momentum": 0.9, "weight_decay": 0.02}
 
     unsupervised_weight: float = Field(0.3, ge=0, description="weight of the adversarial loss")
     unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which that rises from 0")

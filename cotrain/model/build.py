@@ -38,12 +38,13 @@ def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels:
     if own is not None:
         _refuse(settings.last_width, "model.last_width is for a wrn; give your network its width by model.arguments")
         return own.parts(method, channels=channels, classes=classes, arguments=settings.arguments or {})
+    shares_trunk = method.heads > 1 and (method.share or settings.share) != "none"
     _refuse(settings.arguments, f"model.arguments are for a function of your own; {settings.backbone} takes none")
     return backbone(
         settings.backbone,
         channels=channels,
         classes=classes,
-        last_width=settings.last_width,
+        last_width=settings.last_width if shares_trunk else None,  # the paper narrows heads on a shared trunk only
         bn_momentum=settings.bn_momentum,
         extra=method.extra,
     )

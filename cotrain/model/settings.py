@@ -27,7 +27,12 @@ class ModelSettings(Settings):
     arguments: Annotated[dict[str, JsonValue] | None, BeforeValidator(_json)] = Field(
         None, description="further arguments of your own FUNCTION, as a JSON object; none: no arguments"
     )
-    last_width: IntOrNone = Field(None, ge=1, description="channels of a wrn's last group; none: 64 x width")
+    last_width: IntOrNone = Field(
+        None,
+        ge=1,
+        description="channels of a wrn's last group if several heads share a trunk; none, and in single or separate "
+        "networks: 64 x width",
+    )
     share: str = Field(
         "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
     )

@@ -74,7 +74,7 @@ def fit(
 
     `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
     "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
-    trunk that is given as an object is copied, and its present weights are the start. docs/guide/extending.md says more.
+    trunk given as an object is copied, and training starts from its present weights. See docs/guide/extending.md.
     """
     console, changes = console or Console(quiet=True), settings or {}
     if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):

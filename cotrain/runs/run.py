@@ -67,8 +67,12 @@ class Run:
 
     def check_same(self, config: Config, split: Split) -> None:
         """Refuse to go on with other settings or another split than the run began with."""
-        moved = config.changed({"data.labels_file": self.config.data.labels_file})  # its content is in the fingerprint
-        if changed := differences(self.config.model_dump(), moved.model_dump()):
+        same = {
+            "data.labels_file": self.config.data.labels_file,  # its content is in the fingerprint
+            "optim.per_method": self.config.optim.per_method,  # where settings come from, but for what they are
+            "optim.replaced": self.config.optim.replaced,
+        }
+        if changed := differences(self.config.model_dump(), config.changed(same).model_dump()):
             raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
         if split.hash != self.split.hash:
             raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")

@@ -49,9 +49,8 @@ class CalibrationStudy(TrainingStudy):
     settings: ClassVar[Mapping[str, Any]] = {"data.valid_share": 0.1}
 
     def cases(self, config: Config) -> list[Case]:
-        """FixMatch has the whole network: the paper narrows its last stage for several heads only."""
         base = dict(config.changed({"method": "mhct"}).method)
-        same = {f"method.{name}": base[name] for name in SHARED} | {"model.last_width": None}
+        same = {f"method.{name}": base[name] for name in SHARED}
         return [Case("fixmatch", "FixMatch", method="fixmatch", settings=same), Case("mhct", "co-training")]
 
     def table(self, found: Sequence[Found]) -> Table:

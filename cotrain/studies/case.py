@@ -18,6 +18,9 @@ from cotrain.evaluation.outputs import Scores, score
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 
+NOTHING: Mapping[str, Any] = {}
+WHERE_FROM = {"per_method", "replaced"}  # settings of the optimiser that say where the others come from
+
 
 @dataclass(frozen=True)
 class Case:
@@ -120,7 +123,7 @@ def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
 def other_settings(ours: Config, papers: Config) -> Iterator[str]:
     """A phrase for each setting that is not the paper's, but for those of the run that change no number."""
     for section in ("data", "augment", "model", "method", "optim", "run"):
-        values, theirs = (dict(getattr(each, section)) for each in (ours, papers))
+        values, theirs = (getattr(each, section).model_dump(exclude=WHERE_FROM) for each in (ours, papers))
         if section == "optim":
             values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, papers.unlabelled
         for key in ("ensemble",) if section == "run" else values:

@@ -45,8 +45,8 @@ class Network:
     structures: tuple[Structure, Structure, Structure]  # the others are compared with the first
 
 
-ONE = {"method.heads": 1, "model.last_width": None}
-THREE = {"model.share": "none", "model.last_width": None}
+ONE = {"method.heads": 1}
+THREE = {"model.share": "none"}
 NETWORKS = (
     Network(
         "WRN 28-2",

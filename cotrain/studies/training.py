@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -84,6 +84,7 @@ class Training:
             [contender for case in cases for contender in case.contenders],
             seeds=size.seeds if asked.seeds is None else asked.seeds,
             config=base,
+            settings={key: value for key, value in (asked.settings or {}).items() if key.startswith("optim.")},
             what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
@@ -110,7 +111,7 @@ class Training:
             self.comparison.folder,
             self.study.name,
             self.heading,
-            what_differs(self.study, self.comparison.dataset, self.comparison.base),
+            what_differs(self.study, self.comparison.dataset, self.comparison.base, self.comparison.for_all),
             self.study.table(found),
             self.study.figure(found),
         )
@@ -126,19 +127,20 @@ class Training:
         )
 
 
-def what_differs(study: TrainingStudy, dataset: Dataset, config: Config) -> str:
+def what_differs(study: TrainingStudy, dataset: Dataset, config: Config, for_all: Mapping[str, Any]) -> str:
     """In words, every setting of training and voting that is not the paper's, so that nobody takes one number for the
     other.
 
     A case is held against the same case in the paper's recipe: what it varies is no difference, and a setting of one
-    method alone is said of that method.
+    method alone is said of that method. `for_all` are optimiser settings that the user asked for.
     """
     paper = recipe_named(study.recipe)
     theirs = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
     methods: dict[str, set[str]] = {}  # by phrase, in order
     cases = [case for case in study.cases(config) if case.name in theirs]
     for case in cases:
-        for phrase in other_settings(case.contenders[0].config(config), theirs[case.name]):
+        ours = replace(case.contenders[0], settings={**for_all, **case.settings}).config(config)
+        for phrase in other_settings(ours, theirs[case.name]):
             methods.setdefault(phrase, set()).add(case.method)
     everywhere = {case.method for case in cases}
     used = Path(dataset.source or dataset.name).name

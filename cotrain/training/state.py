@@ -74,7 +74,8 @@ def restore(
     """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
     if facts["split"] != run.split.hash:
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
-    if changed := differences(facts["config"], run.config.model_dump()):
+    earlier = Config.parse(facts["config"])  # a setting that is newer than the checkpoint has its default
+    if changed := differences(earlier.model_dump(), run.config.model_dump()):
         raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
     for net, name in ((state.net, "net"), (state.average.net, "average")):
         load_weights(net, unprefixed(name, tensors), run.checkpoints.newest())

@@ -177,6 +177,57 @@ def test_other_seeds_draw_other_labels() -> None:
     assert split_of(dataset, 10, seed=0).hash != split_of(dataset, 10, seed=1).hash
 
 
+def test_the_hash_of_a_split_is_of_all_its_rows_and_nothing_else() -> None:
+    split = Split(
+        name="a", source="b", fingerprint="c", labelled=(1, 2), unlabelled=(1, 2, 3, 4), valid=(5, 6), test=(7, 8)
+    )
+    others = {"fingerprint": "d", "labelled": (1, 3), "unlabelled": (1, 2, 3), "valid": (5,), "test": (7, 9)}
+    hashes = {split.model_copy(update={key: value}).hash for key, value in others.items()}
+    assert len(hashes - {split.hash}) == len(others)
+    moved = split.model_copy(update={"valid": (5,), "test": (6, 7, 8)})
+    assert moved.hash not in hashes | {split.hash}
+    assert split.model_copy(update={"name": "e", "source": None}).hash == split.hash
+
+
+@given(
+    labels=st.lists(st.sampled_from([0, 1, -1]), min_size=30, max_size=80),
+    shares=st.tuples(st.sampled_from([0.0, 0.2, 0.4]), st.sampled_from([0.0, 0.1, 0.3])),
+    given_test=st.booleans(),
+    include=st.booleans(),
+    seed=st.integers(0, 3),
+)
+def test_nothing_that_judges_is_trained_on(
+    labels: list[int], shares: tuple[float, float], given_test: bool, include: bool, seed: int
+) -> None:
+    """Given or set aside, test and validation images are neither labelled nor unlabelled ones; no other row is lost."""
+    labels = [0, 1] * 5 + [-1] + labels
+    more = {"test": (images(6, seed=1), np.array([0, 1] * 3))} if given_test else {}
+    dataset = from_arrays(images(len(labels)), np.array(labels), **more)
+    settings = DataSettings(test_share=shares[0], valid_share=shares[1], include_labelled=include)
+    split = draw_split(dataset, settings, seed)
+    labelled, unlabelled = set(split.labelled), set(split.unlabelled)
+    valid, test = set(split.valid), set(split.test)
+    assert not (valid | test) & (labelled | unlabelled) and not valid & test
+    assert labelled | unlabelled | valid | test == set(range(len(dataset.images)))
+    assert (labelled <= unlabelled) if include else not labelled & unlabelled
+    assert bool(test) == (given_test or shares[0] > 0) and bool(valid) == (shares[1] > 0)
+    assert not given_test or test == set(range(len(labels), len(labels) + 6))
+    split.check_usable(dataset)
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+@pytest.mark.parametrize("also", ["labelled", "unlabelled"])
+def test_a_split_that_trains_on_what_it_tests_on_is_refused(part: str, also: str) -> None:
+    dataset = some([0, 1] * 10)
+    split = split_of(dataset, 4)
+    rows = tuple(row for row in split.unlabelled if row not in (6, *split.labelled))
+    clean = split.model_copy(update={"unlabelled": rows, part: (6,)})
+    clean.check_usable(dataset)
+    leaking = clean.model_copy(update={also: (*getattr(clean, also), 6)})
+    with pytest.raises(UserError, match="both trains and tests on row 6"):
+        leaking.check_usable(dataset)
+
+
 def test_unlabelled_images_include_the_labelled_ones_unless_told_otherwise() -> None:
     dataset = some([0, 1] * 10)
     with_them, without = split_of(dataset, 4), split_of(dataset, 4, include=False)

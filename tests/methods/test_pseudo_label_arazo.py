@@ -130,7 +130,7 @@ def test_the_unlabelled_term_reaches_every_weight_and_pixels_of_both_kinds_matte
 
 def test_the_warm_up_sees_labelled_images_only_and_records_nothing() -> None:
     method = ArazoPseudoLabel(warmup=0.1)
-    assert (method.first(100), method.first(99), ArazoPseudoLabel().first(410)) == (10, 10, 10)
+    assert (method.first(100), method.first(99), ArazoPseudoLabel().first(219_200)) == (10, 10, 400)
     student = learner(method, step=9)
     passes = seen_by(student)
     method.loss(student, a_batch())

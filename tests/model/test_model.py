@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from cotrain import UserError
+from cotrain import Config, UserError, recipe_named
 from cotrain.model import MultiHead, backbone
+from cotrain.pipeline.baseline import yardstick_config as baseline_config
 
 
 def parameters(module: nn.Module) -> int:
@@ -37,6 +39,72 @@ def network(name: str, heads: int, classes: int, after: str = "paper", last_widt
 )
 def test_parameters_are_the_published_ones(name, heads, classes, after, last_width, expected) -> None:
     assert parameters(network(name, heads, classes, after, last_width)) == expected
+
+
+@pytest.mark.parametrize(
+    ("recipe", "classes", "single", "separate", "heads"),
+    [
+        ("cifar10", 10, 1_467_610, 4_402_830, 3_702_766),
+        ("svhn", 10, 1_467_610, 4_402_830, 3_702_766),
+        ("cifar100", 100, 23_401_012, 70_203_036, 19_958_524),
+        ("miniimagenet", 100, 11_227_812, 33_683_436, 28_117_868),
+    ],
+)
+def test_every_method_has_the_network_of_the_published_table(recipe, classes, single, separate, heads) -> None:
+    """Only heads on a shared trunk are narrowed, the labelled-only baseline of co-training with them."""
+    config = recipe_named(recipe)
+
+    def count(changes: dict[str, object], of: Config = config) -> int:
+        with torch.device("meta"):
+            return parameters(of.changed(changes).build_network(classes, channels=3))
+
+    assert count({}) == count({"method": "trinet"}) == heads
+    assert count({}, baseline_config(config)) == heads
+    for name in ("fixmatch", "vat", "supervised", "pseudo_label_arazo"):
+        assert count({"method": name}) == single
+    assert count({"method.heads": 1}) == single
+    assert count({"method": "three_models"}) == count({"model.share": "none"}) == separate
+    assert count({"method": "deep_cotraining"}) == 2 * single
+    assert count({}, baseline_config(config.changed({"method": "three_models"}))) == separate
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "resnet18", "resnet18-small"])
+def test_every_batch_norm_has_the_momentum_that_is_set(name: str) -> None:
+    net = MultiHead.cut(backbone(name, channels=3, classes=4, bn_momentum=0.25), 2)
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) > 5 and {norm.momentum for norm in norms} == {0.25}
+    assert {
+        norm.momentum
+        for norm in MultiHead.cut(backbone(name, channels=3, classes=4), 1).modules()
+        if isinstance(norm, nn.BatchNorm2d)
+    } == {0.001}
+
+
+def test_resnet18_is_as_written_down() -> None:
+    """He et al., 2016, figure 5 and table 1, from the weights alone: every rectifier is where it belongs."""
+    torch.manual_seed(0)
+    net = network("resnet18", 1, 5).eval()
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.bias)
+            nn.init.normal_(module.running_mean)
+    weights = [tensor for name, tensor in net.state_dict().items() if not name.endswith("num_batches_tracked")]
+
+    def normed_conv(x: torch.Tensor, stride: int) -> torch.Tensor:
+        kernel, gain, bias, mean, variance = (weights.pop(0) for _ in range(5))
+        x = F.conv2d(x, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+        return F.batch_norm(x, mean, variance, gain, bias)
+
+    images = torch.randn(2, 3, 64, 64)
+    x = F.max_pool2d(normed_conv(images, 2).relu(), 3, 2, padding=1)
+    for stage in range(4):
+        for block in range(2):
+            stride = 2 if stage and not block else 1
+            residual = normed_conv(normed_conv(x, stride).relu(), 1)
+            x = (residual + (normed_conv(x, 2) if stride == 2 else x)).relu()
+    expected = x.mean(dim=(2, 3)) @ weights.pop(0).T + weights.pop(0)
+    assert not weights
+    torch.testing.assert_close(net(images)[0], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_parts_of_the_published_networks() -> None:

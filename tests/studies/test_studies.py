@@ -339,8 +339,8 @@ def test_fixmatch_is_calibrated_with_the_same_setting_and_its_own_network(preset
     assert (fixmatch.method.name, ours) == ("fixmatch", base)
     for setting in ("unsupervised_ramp", "weak_pass"):
         assert getattr(fixmatch.method, setting) == getattr(ours.method, setting)
-    assert fixmatch.model_copy(update={"method": ours.method, "model": ours.model}) == ours
-    assert fixmatch.model == ours.model.model_copy(update={"last_width": None}) != ours.model
+    assert fixmatch.model_copy(update={"method": ours.method, "optim": ours.optim}) == ours
+    assert fixmatch.optim.lr == 0.03
     counts = [
         sum(parameter.numel() for parameter in config.build_network(classes=100, channels=3).parameters())
         for config in (fixmatch, ours)
@@ -403,7 +403,9 @@ def test_a_setting_of_one_method_is_said_of_that_method(toy: Dataset) -> None:
     )  # both have it
     ours = paper.changed({"method.unsupervised_weight": 2, "optim.lr": 0.1})
     weight = "method.unsupervised_weight 2.0, not 1.0 (mhct)"
-    assert what_differs(calibration, data, ours) == f"not as in the paper: optim.lr 0.1, not 0.3; {weight}"
+    assert what_differs(calibration, data, ours) == f"not as in the paper: {weight}; optim.lr 0.1, not 0.3 (mhct)"
+    for_both = what_differs(calibration, data, ours, {"optim.lr": 0.1})
+    assert "optim.lr 0.1, not 0.03 (fixmatch); " in for_both and for_both.endswith("optim.lr 0.1, not 0.3 (mhct)")
     theirs = paper.changed({"method": "fixmatch", "method.threshold": 0.5})
     assert what_differs(calibration, data, theirs) == "not as in the paper: method.threshold 0.5, not 0.95 (fixmatch)"
 

@@ -221,9 +221,10 @@ def test_the_optimiser_is_nesterov_sgd_as_written_down() -> None:
     torch.testing.assert_close(net.weight.double(), weight, rtol=1e-5, atol=1e-6)
 
 
-def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only() -> None:
+@pytest.mark.parametrize("momentum", [0.9, 0.5])
+def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only(momentum: float) -> None:
     net = nn.Linear(3, 1)
-    optimizer = adam(net, lr=0.01, momentum=0.9, weight_decay=0.2)
+    optimizer = adam(net, lr=0.01, momentum=momentum, weight_decay=0.2)
     values = [parameter.detach().double().clone() for parameter in net.parameters()]
     first, second = ([torch.zeros_like(value) for value in values] for _ in range(2))
     for step in range(1, 6):
@@ -232,12 +233,22 @@ def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only() -> None
         optimizer.step()
         for index, decay in enumerate((0.2, 0.0)):
             gradient = 3 * values[index] ** 2
-            first[index] = 0.9 * first[index] + 0.1 * gradient
+            first[index] = momentum * first[index] + (1 - momentum) * gradient
             second[index] = 0.999 * second[index] + 0.001 * gradient**2
-            unbiased = first[index] / (1 - 0.9**step), second[index] / (1 - 0.999**step)
+            unbiased = first[index] / (1 - momentum**step), second[index] / (1 - 0.999**step)
             values[index] = values[index] * (1 - 0.01 * decay) - 0.01 * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
     for parameter, value in zip(net.parameters(), values, strict=True):
         torch.testing.assert_close(parameter.double(), value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "used"), [("sgd", {"momentum": 0.5}), ("adam", {"betas": (0.5, 0.999)})])
+def test_training_begins_with_the_optimiser_of_the_settings(kind: str, used: dict, toy: Dataset, tiny: Config) -> None:
+    changes = {"optim.kind": kind, "optim.lr": 0.07, "optim.momentum": 0.5, "optim.weight_decay": 0.03}
+    config = tiny.changed(changes)
+    optimizer = begin(config, toy, draw_split(toy, config.data, 0), CPU).optimizer
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.03, 0.0]
+    for group in optimizer.param_groups:
+        assert {key: group[key] for key in ("lr", *used)} == {"lr": 0.07, **used}
 
 
 def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
@@ -251,6 +262,21 @@ def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
     train(run, toy, CPU, QUIET, "")
     again = load_file(run.model_path)
     assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
+
+
+def test_a_run_of_an_earlier_version_is_resumed(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    """Its config and checkpoint do not have the newest settings; where the others come from makes no difference."""
+    run = run_of(tiny.changed({"method": "fixmatch"}), toy, tmp_path / "run")
+    state = train(run, toy, CPU, QUIET, "")
+    tensors, facts = run.checkpoints.load()
+    for config in (facts["config"], old := json.loads((run.folder / "config.json").read_text())):
+        del config["optim"]["per_method"], config["optim"]["replaced"]
+    (run.folder / "config.json").write_text(json.dumps(old))
+    opened = Run.open(run.folder)
+    assert [*restore(state, opened, tensors, facts)] == []
+    opened.check_same(tiny.changed({"method": "fixmatch", "optim.per_method": True, "optim.lr": 0.1}), run.split)
+    with pytest.raises(UserError, match=r"optim\.lr was 0\.1 and is now 0\.03"):
+        opened.check_same(tiny.changed({"method": "fixmatch", "optim.per_method": True}), run.split)
 
 
 @pytest.mark.parametrize(("decay", "warmup"), [(0.999, False), (0.9, True)])
