@@ -40,7 +40,7 @@ def check_network(
     if len(first.heads) > 1 and torch.equal(together[0], together[1]):
         raise AssertionError("all heads give the same logits; build each of them anew")
     loss = first.train()(images).square().sum()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     idle = [name for name, weight in first.named_parameters() if weight.requires_grad and weight.grad is None]
     if idle:
         raise AssertionError(f"no gradient reaches {', '.join(idle[:3])}")

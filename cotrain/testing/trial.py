@@ -41,7 +41,8 @@ SMALL = {
 def few_digits() -> Dataset:
     """So few that a pass over them is 10 steps."""
     digits = open_data("digits")
-    return from_arrays(digits.images[:120], digits.labels[:120], name="few digits")
+    rows = np.arange(120)
+    return from_arrays(digits.images[rows], digits.labels[rows], name="few digits")
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class Trial:
     def labelled_loss(self) -> float:
         """Cross-entropy of the labelled images as they are, without dropout."""
         net, rows = self.state.net, np.asarray(self.split.labelled)
-        source = self.source
-        images = normalised(self.source.images, rows, draw_plain(len(rows)), Policy(), source.mean, source.std)
+        mean, std = self.source.mean, self.source.std
+        images = normalised(self.source.images[rows], np.arange(len(rows)), draw_plain(len(rows)), Policy(), mean, std)
         with evaluating(net), batch_statistics(net):
             return heads_cross_entropy(net(images), self.dataset.labels[rows]).mean().item()
 

@@ -125,9 +125,8 @@ class WithASetting(Good):
     temperature: float = Field(0.5, gt=0, description="below 1 sharpens")
 
 
-@pytest.mark.parametrize("good", [Good, WithASetting])
-def test_a_method_that_keeps_the_contract_passes(good: type[SingleModel]) -> None:
-    check_method(good)
+def test_a_method_that_keeps_the_contract_passes() -> None:
+    check_method(WithASetting)
 
 
 @pytest.mark.parametrize(
