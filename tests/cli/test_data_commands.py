@@ -26,7 +26,7 @@ QUICK += ["--run.report", "false"]
 def cotrain(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
     """Exit code, output, error output."""
     try:
-        cli.main([str(word) for word in words])
+        cli([str(word) for word in words])
         code = 0
     except SystemExit as stop:
         code = int(stop.code or 0)
