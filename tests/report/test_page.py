@@ -418,7 +418,7 @@ def test_several_runs_have_their_images_to_label_next(tmp_path: Path, monkeypatc
     gone = made_up_run(Path("gone"), some_data(seed=2), alone=None)
     main(["report", "one", "two", "gone"])
     said = words(Read(Path("report.html").read_text()), "images")
-    assert said.count("label_next.csv in the run folder has") == 2
+    assert said.count("label_next.csv in the run folder lists") == 2
     for run in runs:
         assert {int(line.split(",")[1]) for line in read_rows(run)} == {*run.split.unlabelled} - {*run.split.labelled}
     assert not (gone.folder / "label_next.csv").exists()
