@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.stages import Backbone, Extra, no_extra
-from cotrain.registry import Registry
+from cotrain.registry import Registry, Unavailable
 from cotrain.types import UserError
 
 BACKBONES = Registry("backbone", BackboneFamily, "cotrain.model", group="cotrain.backbones")  # type: ignore[type-abstract]
@@ -21,11 +21,13 @@ def family_of(name: str) -> BackboneFamily:
     knowing = [family for family in BACKBONES.from_others() if family().recognises(name)]
     if len(knowing) > 1:
         owners = " and ".join(f"{family.name} ({BACKBONES.provider(family.name)})" for family in knowing)
-        raise UserError(f"the backbone name {name!r} is taken twice, by {owners}; uninstall one of them")
-    if not knowing:
-        broken = [str(error) for error in BACKBONES.broken.values()]
-        raise BACKBONES.unknown(name, [*_listed(), "PACKAGE.MODULE:FUNCTION" + "".join(f"; {why}" for why in broken)])
-    return knowing[0]()
+        raise Unavailable(f"the backbone name {name!r} is taken twice, by {owners}; uninstall one of them")
+    if knowing:
+        return knowing[0]()
+    unknown = BACKBONES.unknown(name, [*_listed(), "PACKAGE.MODULE:FUNCTION"])
+    if BACKBONES.broken:  # one of them might know the name
+        raise Unavailable("; ".join(map(str, [unknown, *BACKBONES.broken.values()])))
+    raise unknown
 
 
 def backbone(

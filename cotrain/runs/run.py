@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
-from cotrain.model.own import OwnNetwork
+from cotrain.model.own import OwnNetwork, is_importable
 from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
 from cotrain.runs.scores import Outputs, checked_outputs
@@ -113,6 +113,9 @@ class Run:
     @property
     def way_on(self) -> str:
         """What to type to go on with a run that was stopped."""
+        network = self.config.model.backbone
+        if ":" in network and not is_importable(network):
+            return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True, model=...)"
         if not is_openable(self.split.source):
             return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True)"
         started = os.environ.get("LOCAL_WORLD_SIZE", "1")

@@ -1,6 +1,7 @@
 """Networks of the user's own: what is trained, what a run records, and how it is built again."""
 
 import functools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 import cotrain
 from cotrain import Backbone, Config, Dataset, Output, Stage, UserError
+from cotrain.model.own import own_network
 from cotrain.runs.run import Run
 from cotrain.testing import check_network
 
@@ -117,7 +119,7 @@ def test_the_baseline_is_the_same_network(tmp_path: Path, toy: Dataset, quick: C
 def test_a_trunk_is_copied_and_its_weights_are_the_start(tmp_path: Path, toy: Dataset, quick: Config) -> None:
     trunk = trunk_of(1)
     before = {name: tensor.clone() for name, tensor in trunk.state_dict().items()}
-    config = quick.with_network(cotrain.model.own.own_network((trunk, lambda: head_of(2))))
+    config = quick.with_network(own_network((trunk, lambda: head_of(2))))
     begun = config.build_network(2, 1)
     assert all(torch.equal(before[name], tensor) for name, tensor in begun.trunk.state_dict().items())
     cotrain.fit(toy, out=tmp_path / "run", config=quick, model=(trunk, lambda: head_of(2)))
@@ -150,6 +152,8 @@ def test_what_cannot_be_imported_is_given_again(
     with pytest.raises(UserError, match="holds the weights of another network than this one"):
         cotrain.load(fitted.folder, model=functools.partial(pair, wider=1))
 
+    way_on = f"cotrain.fit(data, out={str(fitted.folder)!r}, resume=True, model=...)"
+    assert Run.open(fitted.folder).way_on == way_on
     for name in ("model.safetensors", "result.json", "checkpoint/step-00000004.safetensors"):
         (fitted.folder / name).unlink()
     with pytest.raises(UserError, match="exists only in the program that trained it"):
@@ -204,6 +208,13 @@ def test_another_network_than_the_runs_is_refused(tmp_path: Path, toy: Dataset, 
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=pair)
     with pytest.raises(UserError, match=r"other settings: model.backbone was '.*:pair' and is now '.*:stages'"):
         cotrain.fit(toy, out=fitted.folder, resume=True, model=stages)
+
+
+def test_other_processes_are_told_the_name_of_a_network_and_not_the_network(quick: Config) -> None:
+    given = quick.with_network(own_network(lambda channels, classes: pair(channels=channels, classes=classes)))
+    assert given.model.own is not None and given.changed({"optim.lr": 0.2}).model.own is given.model.own
+    sent = pickle.loads(pickle.dumps(given))
+    assert sent.model.own is None and sent.model_dump() == given.model_dump()
 
 
 class Same(nn.Module):

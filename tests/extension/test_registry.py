@@ -161,6 +161,17 @@ def test_a_family_of_backbones_is_asked_for_names_that_no_built_in_one_knows() -
         named.backbone("old-3", channels=1, classes=2)
 
 
+def test_a_broken_family_of_backbones_is_named_where_it_might_be_the_one(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "their-package", {}, {"cotrain.backbones": {"old": "nowhere_at_all:Old"}})
+    broken = Registry("backbone", BackboneFamily, "cotrain.model", "cotrain.backbones")
+    monkeypatch.setattr(named, "BACKBONES", broken)
+    assert named.backbone("wrn-10-1", channels=1, classes=2).name == "wrn-10-1" and not broken.broken
+    with pytest.raises(UserError, match=r"there is no backbone 'old-3'; .*; the entry point old = .* cannot be loaded"):
+        named.backbone("old-3", channels=1, classes=2)
+
+
 def test_a_broken_data_format_does_not_stand_in_the_way_of_others(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
