@@ -31,7 +31,7 @@ check: .venv/installed  ## linters and types only
 	$(BIN)/lint-imports
 
 docs: .venv/installed-docs  ## build the site in docs/_build; warnings are errors
-	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build
+	$(BIN)/python -m sphinx -E -W --keep-going -n -q -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
 dist: .venv/installed  ## build wheel and sdist, and try the wheel in a fresh environment

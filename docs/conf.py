@@ -37,5 +37,12 @@ def shorten(app, what, name, obj, options, signature: str | None, returns: str |
     return ARRAY_LIKE.sub("~numpy.typing.ArrayLike", signature or "") or None, returns
 
 
+def relink(app, docname: str, source: list[str]) -> None:
+    """Links to these files at the top of the repository lead to their pages on the site."""
+    for name in ("CHANGELOG", "CONTRIBUTING", "LOG"):
+        source[0] = source[0].replace(f"](../../{name}.md", f"](/project/{name.lower()}.md")
+
+
 def setup(app):
     app.connect("autodoc-process-signature", shorten)
+    app.connect("source-read", relink)
