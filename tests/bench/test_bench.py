@@ -70,9 +70,9 @@ def test_bare_operations_are_those_of_the_step() -> None:
 def test_workers_take_turns_and_say_what_they_took() -> None:
     task = Task(CONFIG.model_dump(), images=200, threads=1)
     timings = race(
-        {"step": task, "labelled": replace(task, config=CONFIG.changed({"method": "supervised"}).model_dump())}, 2, 0.1
+        {"step": task, "labelled": replace(task, config=CONFIG.changed({"method": "supervised"}).model_dump())}, 4, 0.1
     )
-    assert [len(timing.seconds) for timing in timings.values()] == [2, 2]
+    assert [len(timing.seconds) for timing in timings.values()] == [4, 4]
     assert timings["labelled"].least < timings["step"].least
     assert timings["step"].first["unsupervised"] > 0 == timings["labelled"].first["unsupervised"]
     assert 0.1 < timings["step"].memory < 5

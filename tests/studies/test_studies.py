@@ -3,11 +3,13 @@
 import csv
 import io
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -35,7 +37,9 @@ from tests.processes import Signal
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
+    """Few trial steps, timed by the CPU seconds of this process: others may keep it waiting."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.training.timing.time", SimpleNamespace(monotonic=time.process_time))
         patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
         yield
 
