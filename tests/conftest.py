@@ -3,7 +3,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("FORCE_COLOR", None)
+os.environ.pop("NO_COLOR", None)
+os.environ.pop("WORLD_SIZE", None)
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["COLUMNS"] = "100"
 os.environ["COTRAIN_HOME"] = os.path.join(tempfile.gettempdir(), f"cotrain-test-{os.getpid()}")
 
 import numpy as np

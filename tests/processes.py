@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,14 +26,6 @@ import pytest
 from cotrain.cli.main import main
 from cotrain.training import loop
 
-PRELOADED = [
-    "cotrain.augment.kernel",
-    "scipy.stats",
-    "sklearn.datasets",
-    "sklearn.model_selection",
-    "torch._dynamo",
-    "tests.processes",
-]
 PATIENCE = 600  # seconds that a test waits for a process, on however busy a machine
 
 
@@ -42,6 +35,8 @@ class Signal:
 
     number: signal.Signals
     steps: int
+    rank: int = 0
+    to_torchrun: bool = False  # which hands it on to all of its processes
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,8 @@ class Running:
         file_size: int | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="process-"))
+        for name in ("stdout", "stderr"):
+            (self.folder / name).touch()
         settings = {"cwd": cwd or Path.cwd(), "environment": {**os.environ, **(environment or {})}}
         settings |= {"folder": self.folder, "file_size": file_size}
         self.process = _server().Process(target=_enter, args=(settings, target, arguments))
@@ -82,6 +79,10 @@ class Running:
             assert self.process.is_alive() or condition(), f"it ended: {self.stderr}"
             assert time.monotonic() < end, "it takes too long"
             time.sleep(0.005)
+
+    def stopped(self) -> bool:
+        """By SIGSTOP."""
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def send(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
@@ -116,10 +117,20 @@ def here(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Done:
     return Done(code, *capsys.readouterr())
 
 
+def torchrun(target: Callable[..., Any], *arguments: Any) -> Running:
+    """`target(*arguments)` in two processes of a job. torchrun forks them instead of starting Python in them."""
+    return Running(_torchrun, target, arguments)
+
+
+def cotrain_rank(words: list[str], signalled: Signal | None) -> None:
+    """`-m cotrain` as one of them."""
+    _cotrain(words, signalled if signalled and int(os.environ["RANK"]) == signalled.rank else None)
+
+
 @cache
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload(["tests.preloaded"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         multiprocessing.forkserver.ensure_running()
@@ -129,7 +140,7 @@ def _server() -> ForkServerContext:
 def _enter(settings: Mapping[str, Any], target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """In the new process: what a shell would have set up for it."""
     for name, descriptor in {"stdout": 1, "stderr": 2}.items():
-        file = os.open(settings["folder"] / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        file = os.open(settings["folder"] / name, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, descriptor)
         os.close(file)
     os.environ.clear()
@@ -147,6 +158,20 @@ def _cotrain(words: list[str], signalled: Signal | None) -> None:
     runpy.run_module("cotrain", run_name="__main__", alter_sys=True)
 
 
+def _torchrun(target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    from torch.distributed import run as launcher
+
+    given = launcher.config_from_args
+
+    def forking(options: Namespace) -> tuple[Any, ...]:
+        config, *_ = given(options)
+        config.start_method = "fork"
+        return config, target, arguments
+
+    launcher.config_from_args = forking
+    launcher.main(["--standalone", "--nproc-per-node", "2", "-m", "cotrain"])
+
+
 def send_after_steps(signalled: Signal) -> None:
     """Have this process signal itself: no other can do it at a given step."""
     take_step, taken = loop.take_step, count(1)
@@ -154,7 +179,9 @@ def send_after_steps(signalled: Signal) -> None:
     def counted(*arguments: Any) -> Any:
         result = take_step(*arguments)
         if next(taken) == signalled.steps:
-            os.kill(os.getpid(), signalled.number)
+            os.kill(os.getppid() if signalled.to_torchrun else os.getpid(), signalled.number)
+            if signalled.to_torchrun:
+                signal.pause()
         return result
 
     loop.take_step = counted

@@ -2,16 +2,14 @@
 
 import csv
 import json
-import os
 import shlex
 import shutil
-import signal
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -27,6 +25,8 @@ from cotrain.methods import METHODS
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run, as_typed
 from cotrain.training.timing import Pace
+from tests import processes
+from tests.processes import Signal
 
 QUICK = [
     "--labels",
@@ -46,7 +46,9 @@ QUICK = [
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
+    """Few trial steps, timed by the CPU seconds of this process: others may keep it waiting."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.training.timing.time", SimpleNamespace(monotonic=time.process_time))
         patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
         yield
 
@@ -140,23 +142,21 @@ def test_equal_time_gives_the_cheaper_methods_more_steps(tmp_path: Path) -> None
 
 def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> None:
     out, words = tmp_path / "out", ["--methods", "mhct,supervised", "--seeds", "2"]
-    longer = ["60" if word == "10" else word for word in QUICK]
-    command = [sys.executable, "-m", "cotrain", "compare", "digits", *longer, "--out", str(out), *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 120
-    while not any(out.glob("mhct/seed-0/checkpoint/step-*")):
-        assert killed.poll() is None and time.monotonic() < end
-        time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    command = ["compare", "digits", *QUICK, "--out", str(out), *words]
+    assert processes.run(*command, signalled=Signal(SIGKILL, 5)).returncode == -SIGKILL
+    assert any(out.glob("mhct/seed-0/checkpoint/step-*"))
     assert not list(out.glob("*/seed-*/result.json"))
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=300)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert any("another process trains it" in text for text in said)
+    first = processes.start(*command, signalled=Signal(SIGSTOP, 1))
+    first.wait_until(lambda: "4 runs, 0 done" in first.stdout)
+    first.wait_until(first.stopped)
+    second = processes.run(*command)
+    assert second.returncode == 0
+    assert second.stdout.count("another process trains it") == 1
+    assert len(list(out.glob("*/seed-*/result.json"))) == 3
+    first.send(SIGCONT)
+    assert first.wait().returncode == 0
     assert len(list(out.glob("*/seed-*/result.json"))) == 4
-    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command[3:]])
+    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command])
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:
@@ -361,23 +361,11 @@ def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: 
 
 
 def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cotrain", "compare", "digits", *QUICK, "--out", str(tmp_path / "out")]
-    command[command.index("10")] = "5000"
-    process = subprocess.Popen(
-        [*command, "--methods", "supervised"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    end = time.monotonic() + 120
-    while not any(tmp_path.glob("out/supervised/seed-0/checkpoint/step-*")):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert "everything is saved; go on with: the same command" in errors
+    command = ["compare", "digits", *QUICK, "--out", tmp_path / "out", "--methods", "supervised"]
+    done = processes.run(*command, signalled=Signal(SIGINT, 5))
+    assert done.returncode == 130
+    assert (tmp_path / "out/supervised/seed-0/checkpoint/step-00000005.safetensors").exists()
+    assert "everything is saved; go on with: the same command" in done.stderr
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,8 @@
 import io
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from signal import SIGKILL
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from cotrain.data import cache as cache_module
 from cotrain.data.files import Workers
 from cotrain.data.imagefile import ImageFile
 from tests.data.photos import by_class, flat, label_of, open_with, save
+from tests.processes import Running
 
 
 def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -104,14 +104,24 @@ def test_a_replaced_file_of_the_same_size_and_time_is_noticed(tmp_path: Path) ->
     np.testing.assert_array_equal(after.images[0], pixels)
 
 
+def open_and_be_killed(folder: Path) -> None:
+    """In a process of its own: it is killed as soon as there is room for the images, before they are decoded."""
+    make_room = cache_module._make_room
+
+    def killed(part: Path, size: int) -> None:
+        make_room(part, size)
+        os.kill(os.getpid(), SIGKILL)
+
+    cache_module._make_room = killed
+    open_data(folder)
+
+
 def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
-    folder = by_class(tmp_path / "photos", each=1000, unlabelled=0)
-    command = [sys.executable, "-c", f"import cotrain; print(1, flush=True); cotrain.open_data({str(folder)!r})"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        while not list((tmp_path / "home").glob("images/*.part")):
-            assert process.poll() is None, "it ended before it could be killed"
-        process.kill()
+    folder = by_class(tmp_path / "photos")
+    assert Running(open_and_be_killed, folder).wait().returncode == -SIGKILL
+    (left,) = (tmp_path / "home").glob("images/*")
+    assert left.suffix == ".part"
     assert len(list((tmp_path / "home" / "images").iterdir())) == 1
     open_data(folder)
     assert [path.suffix for path in (tmp_path / "home" / "images").iterdir()] == [""]

@@ -1,62 +1,53 @@
 """Whole runs of two processes, as torchrun starts them: what they leave, and what happens when one of them ends."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
+import cotrain
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
+from tests.processes import Done, Signal, cotrain_rank, torchrun
 
-STEPS = 60
+STEPS = 30
 ARGUMENTS = (
     f"fit digits --optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
     "--run.report false "
-    "--run.log_every 7 --run.checkpoint_every 10 --no-baseline"
+    "--run.log_every 7 --run.checkpoint_every 5 --no-baseline"
 ).split()
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "cotrain"]
+PACKAGE = Path(cotrain.__file__).parent
 
 
-def start(out: Path, *more: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [*TORCHRUN, *ARGUMENTS, "--out", str(out), *more],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(out: Path, *more: str) -> list[str]:
+def lines_of(returncode: int, output: str, errors: str) -> list[str]:
     """The lines of a job that ends well."""
-    process = start(out, *more)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    assert returncode == 0, errors
     return [*output.splitlines(), *errors.splitlines()]
 
 
-def ended(out: Path, step: int, end: Callable[[subprocess.Popen], None], *more: str) -> str:
-    """The one line of a job that is ended when it has written the checkpoint of a step."""
-    process = start(out, *more)
-    limit = time.monotonic() + 200
-    while not checkpoint(out, step).exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < limit, f"there never was a checkpoint of step {step}"
-        time.sleep(0.005)
-    end(process)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
+def started(out: Path, *more: str) -> list[str]:
+    """The lines of a job that is started as everybody starts it."""
+    command = [*TORCHRUN, *ARGUMENTS, "--out", str(out), *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return lines_of(done.returncode, done.stdout, done.stderr)
+
+
+def job(out: Path, *more: str, signalled: Signal | None = None) -> Done:
+    return torchrun(cotrain_rank, [*ARGUMENTS, "--out", str(out), *more], signalled).wait()
+
+
+def ended(out: Path, signalled: Signal, *more: str) -> str:
+    """The one line of a job whose processes, or one of them, get a signal."""
+    done = job(out, *more, signalled=signalled)
+    assert done.returncode != 0
     assert not (out / "result.json").exists()
-    assert not re.search(r'File ".*/cotrain/', errors)
-    (line,) = (line for line in errors.splitlines() if line.startswith("cotrain: "))
+    assert f'File "{PACKAGE}' not in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("cotrain: "))
     return line
 
 
@@ -66,18 +57,6 @@ def checkpoint(out: Path, step: int) -> Path:
 
 def newest(out: Path) -> Path:
     return max((out / "checkpoint").glob("step-*"))
-
-
-def kill(rank: int, out: Path) -> None:
-    if not Path("/proc").exists():
-        pytest.skip("finds the process of a rank in /proc")
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            environment, command = ((process / name).read_text().split("\0") for name in ("environ", "cmdline"))
-            if f"RANK={rank}" in environment and str(out) in command:
-                os.kill(int(process.name), signal.SIGKILL)
-                return
-    pytest.fail(f"there is no rank {rank}")
 
 
 def contents(out: Path) -> set[str]:
@@ -92,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lines(folder: Path) -> list[str]:
     """What a job says that nobody disturbs."""
-    return finish(folder / "whole")
+    return started(folder / "whole")
 
 
 def test_the_first_process_alone_speaks(lines: list[str], folder: Path) -> None:
@@ -115,17 +94,19 @@ def test_the_folder_has_what_one_process_leaves(lines: list[str], folder: Path) 
 
 def test_a_job_whose_processes_are_killed_goes_on_to_the_same_bits(lines: list[str], folder: Path) -> None:
     out = folder / "killed"
-    for rank, step, more in ((0, 10, ()), (1, 30, ("--resume",))):
-        line = ended(out, step, lambda _, rank=rank: kill(rank, out), *more)
+    for rank, more in ((0, ()), (1, ("--resume",))):
+        line = ended(out, Signal(SIGKILL, 12, rank), *more)
         assert line.startswith("cotrain: another process of this job has ended, at step ")
         assert line.endswith(f"the newest checkpoint is {newest(out)}; start the job again with --resume")
-    assert not any(line.startswith("resumed with") for line in finish(out, "--resume"))
+    done = job(out, "--resume")
+    said = lines_of(done.returncode, done.stdout, done.stderr)
+    assert not any(line.startswith("resumed with") for line in said)
     assert (out / "model.safetensors").read_bytes() == (folder / "whole/model.safetensors").read_bytes()
 
 
 def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "stopped"
-    line = ended(out, 10, subprocess.Popen.terminate)
+    line = ended(out, Signal(SIGTERM, 12, rank=1, to_torchrun=True))
     stopped_at = int(re.match(rf"cotrain: stopped at step (\d+) of {STEPS}; everything is saved; ", line)[1])
     assert line.endswith(f"go on with: torchrun --nproc-per-node 2 -m cotrain fit digits --out {out} --resume")
     assert newest(out) == checkpoint(out, stopped_at)
@@ -138,6 +119,6 @@ def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys
 @pytest.mark.slow
 def test_twenty_jobs_in_a_row_end_well(tmp_path: Path) -> None:
     for number in range(20):
-        said = "\n".join(finish(tmp_path / str(number), "--steps", "4"))
+        said = "\n".join(started(tmp_path / str(number), "--steps", "4"))
         assert "abort" not in said.lower()
         assert "terminate called" not in said

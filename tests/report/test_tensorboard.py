@@ -1,7 +1,6 @@
 """What a run logs, and the figures of its page, are in TensorBoard's files too."""
 
 import io
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from cotrain.runs.log import read_log
 from cotrain.runs.scores import read_outputs
 from cotrain.training import loop
 from tests.made_up import made_up_run, some_data
+from tests.processes import Running
+from tests.report.imports import fit_and_look
 
 TRACKED = {"run.track": "tensorboard"}
 FIGURES = ["reliability/as it is", "reliability/the paper's temperature", "risk_and_coverage", "confusion", "views"]
@@ -154,17 +155,8 @@ def test_what_a_killed_run_wrote_beyond_its_checkpoint_is_hidden(
 
 @pytest.mark.parametrize(("track", "imported"), [("none", False), ("tensorboard", True)])
 def test_nothing_is_drawn_with_unless_asked_for(track: str, imported: bool, tmp_path: Path) -> None:
-    program = f"""
-import sys, numpy as np, cotrain
-images = np.random.default_rng(0).integers(0, 255, (60, 8, 8)).astype(np.uint8)
-data = cotrain.from_arrays(images[:40], np.arange(40) % 2, test=(images[40:], np.arange(20) % 2))
-small = {{"optim.steps": 1, "optim.labelled": 4, "optim.unlabelled": 8, "data.labels": 8}}
-rest = {{"run.baseline": False, "run.report": False, "run.track": "{track}"}}
-cotrain.fit(data, out={str(tmp_path / "run")!r}, config=cotrain.recipe_named("digits"), settings={{**small, **rest}})
-sys.exit(("matplotlib.figure" in sys.modules) != {imported})
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = Running(fit_and_look, tmp_path / "run", track).wait()
+    assert (done.returncode, done.stdout) == (0, f"{imported}\n"), done.stderr
 
 
 def test_without_the_package_it_is_said_before_anything_is_written(

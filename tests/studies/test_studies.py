@@ -2,16 +2,14 @@
 
 import csv
 import io
-import os
 import shlex
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -34,11 +32,15 @@ from cotrain.studies.base import Asked, Scale
 from cotrain.studies.case import Found, found_of
 from cotrain.studies.cost import EFFORTS
 from cotrain.studies.training import SIZES, Training, what_differs
+from tests import processes
+from tests.processes import Signal
 
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
+    """Few trial steps, timed by the CPU seconds of this process: others may keep it waiting."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.training.timing.time", SimpleNamespace(monotonic=time.process_time))
         patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
         yield
 
@@ -226,29 +228,24 @@ def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[
 
 
 def test_a_killed_study_goes_on(tmp_path: Path) -> None:
-    words = ["study", "calibration", "--steps", "60", "--seeds", "1", "--labels", "20", "--out", str(tmp_path / "out")]
+    words = ["study", "calibration", "--steps", "12", "--seeds", "1", "--labels", "20", "--out", str(tmp_path / "out")]
     words += [
         "--optim.labelled",
         "8",
         "--optim.unlabelled",
         "16",
         "--run.checkpoint_every",
-        "10",
+        "4",
         "--run.report",
         "false",
     ]
-    command = [sys.executable, "-m", "cotrain", *words]
-    killed = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 120
-    while not list(tmp_path.glob("out/mhct/seed-0/checkpoint/*")):
-        assert time.monotonic() < end and killed.poll() is None
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    assert processes.run(*words, signalled=Signal(SIGKILL, 12 + 5)).returncode == -SIGKILL
+    assert list(tmp_path.glob("out/mhct/seed-0/checkpoint/*"))
     first = tmp_path / "out" / "fixmatch" / "seed-0" / "result.json"
     finished = first.stat().st_mtime_ns
     assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 4  # what was finished by then
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    again = processes.run(*words)
+    assert again.returncode == 0
     assert "2 runs, 1 done" in again.stdout and "goes on" not in again.stderr
     assert first.stat().st_mtime_ns == finished
     assert (tmp_path / "out" / "table.csv").read_text().count("\n") == 7

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -162,7 +161,3 @@ def work(folder: Path, commands: list[list[str]]) -> None:
         found = [pair for name, config in CASES.items() for pair in loss_and_gradients(name, config, ranks)]
         found += after_steps(CASES["everything"], ranks)
     save_file({key: tensor.clone().contiguous() for key, tensor in found}, folder / f"rank-{own_rank()}.safetensors")
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]), json.loads(sys.argv[2]))

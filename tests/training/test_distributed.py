@@ -1,10 +1,7 @@
 """Two processes compute what one does. They are real, and torchrun starts them once for all of these tests."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +15,8 @@ from cotrain.cli.main import main
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.training.loop import source_of
 from cotrain.types import Learner
-from tests.training.distributed_worker import CASES, CPU, STEP, decided, digits, renewed
+from tests.processes import torchrun
+from tests.training.distributed_worker import CASES, CPU, STEP, decided, digits, renewed, work
 
 each_case = pytest.mark.parametrize("name", CASES)
 Found = list[dict[str, Tensor]]
@@ -40,13 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where each process wrote what it found."""
     folder = tmp_path_factory.mktemp("ranks")
     commands = [["fit", *words.split(), "--out", str(folder / name)] for name, (words, _) in REFUSED.items()]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run(
-        [*torchrun, "-m", "tests.training.distributed_worker", str(folder), json.dumps(commands)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=600,
-    )
+    done = torchrun(work, folder, commands).wait()
+    assert done.returncode == 0, done.stderr
     return folder
 
 
