@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: the same step, the released computation, the bare operations."""
+"""The benchmark measures what it claims: the same step, the released computation, the bare operations."""
 
 import platform
 import subprocess
@@ -64,7 +64,7 @@ def test_bare_operations_are_those_of_the_step() -> None:
     bare.run()
 
 
-def test_workers_take_turns_and_say_what_they_took() -> None:
+def test_workers_take_turns_and_report_their_times() -> None:
     task = Task(CONFIG.model_dump(), images=200, threads=1)
     timings = race(
         {"step": task, "labelled": replace(task, config=CONFIG.changed({"method": "supervised"}).model_dump())}, 2, 0.1
