@@ -85,7 +85,7 @@ def test_advice_names_what_is_clearly_faster_and_nothing_else() -> None:
     lines = list(advice(bench, rows))
     assert lines[0] == "recommended: --run.precision bfloat16 (2.00 times as fast)"
     assert lines[-1].startswith("50 steps of 1.5 s take 1:15 here")
-    assert "the settings as they are; none of 1 others" in next(advice(bench, [rows[0], rows[2]]))
+    assert "the current settings; none of 1 others" in next(advice(bench, [rows[0], rows[2]]))
     assert "1.00" not in "".join(shown(rows[1]))
     assert "0.50 (0.50)" in "".join(shown(rows[1]))
 
