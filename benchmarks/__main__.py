@@ -1,4 +1,4 @@
-"""`make bench`: every ratio in one run, printed and kept in docs/results/bench.md and bench.json."""
+"""`make bench`: measure every ratio in one run, print them, and write docs/results/bench.md and bench.json."""
 
 import json
 import platform
@@ -18,19 +18,23 @@ SMALL = recipe_named("small32")
 WIDE = SMALL.changed({"model.backbone": "wrn-28-2", "optim.labelled": 16, "optim.unlabelled": 112})
 PAGE = """# Speed
 
-Measured in one run of `make bench` on {machine}, {threads} threads, torch {torch}. Two that are compared take turns;
-times are the least of all turns, ratios are of the least times and (in brackets) of the medians. A ratio is the
-other's time over ours: above 1, ours is faster. Everything but the views runs with as many threads as there are cores.
+Measured in one run of `make bench` on {machine}, {threads} threads, torch {torch}. The two sides of a
+comparison take turns. Times are the minimum over all turns; ratios are of the minima and (in
+brackets) of the medians. A ratio is the other's time divided by ours: above 1, ours is faster.
+Everything except the views runs with as many threads as there are cores.
 
-The *step* is the training loop without its files: views, forward, backward, optimiser, average, monitors. Against its
-*bare convolutions and batch-norms*, each computed alone at the shapes of the step, the target of 0.8 is a step of 1.25
-times their time. The *released computation* is the step as the paper's code has it: one NCHW batch of labelled, weak
-and strong images, all carried through backward, views by Pillow image by image (made one step ahead, as ours),
-an optimiser and an average that go tensor by tensor, memory given back to the system as by default; weights, images
-and views are the same, and so is the loss.
+The *step* is the training loop without its files: views, forward, backward, optimiser, averaged
+weights (EMA), monitors. Its *bare convolutions and batch-norms* are computed one by one at the
+shapes of the step; the target of 0.8 means that the step takes 1.25 times as long as they do. The
+*released computation* is the step as the paper's code has it. It has one NCHW batch of labelled,
+weak and strong images, all of which go through the backward pass. Pillow makes the views image by
+image (one step ahead, like ours), the optimiser and the averaged weights go tensor by tensor, and
+memory is given back to the system, as by default. Weights, images and views are the same, and so is
+the loss.
 
-*Views* are normalised floats. Ours include drawing the random decisions; Pillow gets them drawn and unpacked
-beforehand, and its flip and crop are one numpy lookup, so that each image is converted once.
+*Views* are normalised floats. Our times include drawing the random choices. Pillow gets them drawn
+and unpacked beforehand, and its flip and crop are one numpy lookup, so that each image is converted
+once.
 
 {steps}
 
@@ -46,7 +50,7 @@ beforehand, and its flip and crop are one numpy lookup, so that each image is co
 
 {folder}
 
-## Operations of the views: one thread, 448 images, microseconds an image
+## Operations of the views: one thread, 448 images, microseconds per image
 
 {views_rules}
 
@@ -96,7 +100,7 @@ def shown(value: Any) -> str:
 
 
 def rules(module: Any) -> str:
-    """What the module's docstring says below its first line."""
+    """The module's docstring below its first line."""
     return module.__doc__.partition("\n\n")[2].strip()
 
 

@@ -1,9 +1,9 @@
-"""Make a folder of image files with a partial labels.csv from a .npz file: what a user would bring.
+"""Turn a .npz file into a folder of image files with a partial labels.csv, as a user might have it.
 
     python -m benchmarks.as_folder cifar10.npz photos --labels 250 --seed 0
 
-`photos/` gets every training image, `photos/test/` the test images; labels.csv has the label of a few training images
-of every class and of all test images.
+`photos/` gets all training images, and `photos/test/` the test images. labels.csv holds the labels of a few training
+images per class and of all test images.
 """
 
 import argparse
@@ -24,13 +24,13 @@ def main() -> None:
     arguments = parser.parse_args()
     dataset = open_data(arguments.data)
     split = draw_split(dataset, DataSettings(labels=arguments.labels), arguments.seed)
-    labelled, tested = {*split.labelled, *split.test}, set(split.test)
+    labelled, test = {*split.labelled, *split.test}, set(split.test)
     (arguments.folder / "test").mkdir(parents=True)
     with open(arguments.folder / "labels.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["path", "label"])
         for row in [*split.unlabelled, *split.test]:
-            path = f"test/{row:05}.png" if row in tested else f"{row:05}.png"
+            path = f"test/{row:05}.png" if row in test else f"{row:05}.png"
             Image.fromarray(dataset.images[row].squeeze(-1).numpy()).save(arguments.folder / path)
             if row in labelled:
                 table.writerow([path, dataset.classes[int(dataset.labels[row])]])

@@ -1,9 +1,10 @@
-"""A training step on a quiet machine and beside a busy process: `python -m benchmarks.busy`.
+"""A training step on a quiet machine and next to a busy process: `python -m benchmarks.busy`.
 
-The step is that of `cotrain fit digits`. The busy process is a Python loop that wants a whole core. All settings take
-turns, on the quiet and on the busy machine. Times are milliseconds per step: the least of all turns and, in brackets,
-the median. A ratio divides by the best quiet time in the table. *Spins* are how often an OpenMP thread looks for work
-before it sleeps (GOMP_SPINCOUNT). `OMP_WAIT_POLICY=PASSIVE` stands for none, `ACTIVE` for 30 billion.
+The step is that of `cotrain fit digits`. The busy process is a Python loop that occupies one core. All
+settings take turns, on the quiet and on the busy machine. Times are milliseconds per step: the
+minimum over all turns and, in brackets, the median. A ratio divides by the best quiet time in the
+table. *Spins* are how often an OpenMP thread checks for work before it sleeps (GOMP_SPINCOUNT).
+`OMP_WAIT_POLICY=PASSIVE` means none, `ACTIVE` means 30 billion.
 """
 
 from dataclasses import replace
@@ -17,10 +18,10 @@ from cotrain.openmp import SPINS
 from cotrain.recipes import recipe_named
 
 DEMO = Task(recipe_named("digits").model_dump(), shape=(16, 16, 1), images=1300)
-DEFAULT = f"default of cotrain: {SPINS:,} spins"
+DEFAULT = f"cotrain's default: {SPINS:,} spins"
 SETTINGS = {
     DEFAULT: DEMO,
-    "default of libgomp: 300,000 spins": replace(DEMO, spins="300000"),
+    "libgomp's default: 300,000 spins": replace(DEMO, spins="300000"),
     "ACTIVE: 30 billion spins": replace(DEMO, spins="30000000000"),
     "PASSIVE: no spins": replace(DEMO, spins="0"),
     "one thread": replace(DEMO, threads=1),
@@ -35,15 +36,15 @@ def rows(turns: int = TURNS) -> list[dict[str, Any]]:
     timings = race(tasks, turns, turn_seconds=0.5)
     quiet = [timings[f"{name}, quiet"] for name in SETTINGS]
     least, median = min(timing.least for timing in quiet), min(timing.median for timing in quiet)
-    found = []
+    table = []
     for name in SETTINGS:
         row: dict[str, Any] = {"setting": name}
         for load in loads:
             timing = timings[f"{name}, {load}"]
             row[f"{load} ms"] = f"{1000 * timing.least:.0f} ({1000 * timing.median:.0f})"
             row[f"{load} ratio"] = f"{timing.least / least:.2f} ({timing.median / median:.2f})"
-        found.append(row | {"targets": TARGETS if name == DEFAULT else ""})
-    return found
+        table.append(row | {"targets": TARGETS if name == DEFAULT else ""})
+    return table
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""What a step costs in time and memory as one thing grows: heads, batch, image size, number of unlabelled images.
+"""Time and memory of a step as one thing grows: heads, batch, image size, number of unlabelled images.
 
     python -m benchmarks.curves [--turns 3]
 
-WRN-10-1 with the settings of `small32`, on made-up images. Each point takes turns with the recipe as it is, so that
-`time` is a ratio of times measured together; memory is the most that the process had resident. The images of the last
-curve lie in one file that is read as it is used. Writes docs/results/cost.md, cost.json and cost.png.
+WRN-10-1 with the settings of `small32`, on made-up images. Each point takes turns with the
+unchanged recipe, so `time` is a ratio of times measured together. Memory is the peak resident
+memory of the process. The images of the last curve are in one file, which is read as it is used.
+Writes docs/results/cost.md, cost.json and cost.png.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from cotrain.data.imagefile import append_facts
 from cotrain.recipes import recipe_named
 
 BENCH = Bench(recipe_named("small32"))
-CURVES = ("heads", "unlabelled images a step", "side of the images", "images in the pool")
+CURVES = ("heads", "unlabelled images per step", "side of the images", "images in the pool")
 POOLS = (10_000, 100_000, 1_000_000)
 
 
@@ -53,7 +54,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     (RESULTS / "cost.json").write_text(json.dumps(rows, indent=1) + "\n")
     rules = (__doc__ or "").partition("[--turns 3]\n\n")[2].rpartition("Writes")[0].strip()
-    figure = f"{torch.get_num_threads()} threads.\n\n![cost](cost.png)"
+    figure = f"Threads: {torch.get_num_threads()}.\n\n![cost](cost.png)"
     (RESULTS / "cost.md").write_text(f"# What a step costs\n\n{rules} {figure}\n\n{markdown(rows)}\n")
     draw(rows)
 

@@ -1,10 +1,10 @@
-"""How good the first labels are that a method gives to unlabelled images, by batch-norm's running statistics and by
-those of the batch. In short runs the running ones lag behind the weights.
+"""How accurate a method's first pseudo-labels are, with batch-norm's running statistics and with those of the batch.
 
     python -m benchmarks.first_labels --steps 500 --seeds 0 1
 
-Trains on digits (40 labels) until the first labelling is due. For Tri-net: the three heads' mean. The first phases
-of the other two are longer here than by default, which in a short run is a step or two.
+In short runs the running statistics lag behind the weights. This trains on digits (40 labels) until the first
+labelling is due. For Tri-net the result is the mean over its three heads. The first phases of the other two are longer
+here than by default, where they would be a step or two in a short run.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FIRST_PHASES = {
 
 
 def first_labelling(config: Config) -> tuple[float, float]:
-    """Percent of unlabelled images that are labelled right: by running statistics, by the batch's."""
+    """Percent of unlabelled images that get the right label: with running statistics, and with the batch's."""
     dataset = open_data("digits")
     split = draw_split(dataset, config.data, config.run.seed)
     state, source = begin(config, dataset, split, CPU), source_of(config, dataset, split, CPU)
@@ -43,15 +43,15 @@ def first_labelling(config: Config) -> tuple[float, float]:
         batch = source.batch(state.step, state.memory)
         take_step(config, state, objective, batch, source.generator(state.step))
 
-    def right(by_batch: bool) -> float:
-        said = labels_of(config, copy.deepcopy(state), pool, source, by_batch)
-        return 100 * (said == dataset.labels[pool.unlabelled]).double().mean().item()
+    def accuracy(by_batch: bool) -> float:
+        predicted = labels_of(config, copy.deepcopy(state), pool, source, by_batch)
+        return 100 * (predicted == dataset.labels[pool.unlabelled]).double().mean().item()
 
-    return right(False), right(True)
+    return accuracy(False), accuracy(True)
 
 
 def labels_of(config: Config, state: State, pool: Pool, source: Source, by_batch: bool) -> Tensor:
-    """What LaplaceNet's graph, or else the heads, say of the unlabelled images."""
+    """The labels that LaplaceNet's graph, or the heads of another method, give to the unlabelled images."""
     with evaluating(state.net), batch_statistics(state.net) if by_batch else nullcontext():
         if config.method.name == "laplacenet":
             refresh(config, state, pool, source)
@@ -69,7 +69,7 @@ def main() -> None:
         for seed in arguments.seeds:
             changes = {"method": name, **longer, "optim.steps": arguments.steps, "run.seed": seed}
             running, own = first_labelling(recipe_named("digits").changed(changes))
-            print(f"{name}, seed {seed}: {running:.1f} % right by running statistics, {own:.1f} % by the batch's")
+            print(f"{name}, seed {seed}: {running:.1f} % right with running statistics, {own:.1f} % with the batch's")
 
 
 if __name__ == "__main__":

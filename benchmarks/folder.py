@@ -1,8 +1,9 @@
-"""Decoding a folder of JPEGs, opening it again, and waiting for data while training on it.
+"""Decode a folder of JPEGs, open it again, and wait for its batches during training.
 
-The folder is `miniimagenet` in the folder that COTRAIN_DATA names, or 3,000 made-up JPEGs of 84x84. *decode*: scan,
-decode and resize to 64x64 into a new copy. *open*: find everything unchanged and map the copy. *wait*: share of the
-time that training a WRN-10-1 at 84x84 waits for batches, with the images in memory and on disk.
+The folder is `miniimagenet` in the folder that COTRAIN_DATA names, or 3,000 made-up JPEGs of 84x84.
+*decode*: scan, decode and resize to 64x64 into a new copy. *open*: find everything unchanged and
+map the copy. *wait*: the fraction of the time that training a WRN-10-1 at 84x84 waits for batches,
+with the images in memory and on disk.
 """
 
 import os
@@ -51,11 +52,11 @@ def waiting(folder: Path) -> list[dict[str, Any]]:
     return [
         {
             "what": f"wait for data, {where}",
-            "measured": f"{100 * share:.2f} % of {seconds:.0f} s",
+            "measured": f"{100 * fraction:.2f} % of {seconds:.0f} s",
             "target": "below 5 %",
         }
         for where, memory in (("images in memory", 100.0), ("images on disk", 0.0))
-        for share, seconds in [_waited(open_data(folder, memory=memory))]
+        for fraction, seconds in [_waited(open_data(folder, memory=memory))]
     ]
 
 
@@ -78,7 +79,7 @@ def _waited(dataset: Dataset) -> tuple[float, float]:
 
 
 def jpegs(place: Path) -> Path:
-    """Mini-ImageNet's folder if COTRAIN_DATA has it, else images of smooth noise."""
+    """Mini-ImageNet's folder if COTRAIN_DATA has it, otherwise made-up images of smooth noise."""
     real = Path(os.environ.get("COTRAIN_DATA", "")) / "miniimagenet"
     if real.is_dir():
         return real

@@ -1,10 +1,10 @@
-"""Train a grid of settings over seeds and print mean and spread of the error. Resumable: finished runs are kept.
+"""Train a grid of settings over seeds and print the mean and spread of the error. Finished runs are kept.
 
     python -m benchmarks.grid digits --out runs/grid --seeds 0 1 2 \
         --variant "paper" --variant "code method.normaliser=batch method.reduction=sum" --vary optim.lr=0.03,0.1,0.3
 
 A variant is a name followed by settings; `--vary` multiplies the variants by the values of one more setting. To choose
-between settings, judge by validation images: `--judge valid --set data.valid_share=0.3`.
+settings, compare errors on validation images: `--judge valid --set data.valid_share=0.3`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
-    """Name of every cell -> its KEY=VALUE settings."""
+    """The name of every cell, with its KEY=VALUE settings."""
     named = {words.split()[0]: words.split()[1:] for words in variants or ["default"]}
     axes = [
         [f"{key}={value}" for value in values.split(",")] for key, _, values in (axis.partition("=") for axis in vary)
@@ -32,7 +32,7 @@ def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
 
 
 def train(data: str, folder: Path, settings: list[str], extra: list[str], threads: int) -> dict:
-    """Train, or go on, or find it done; another configuration in the same folder is refused by `fit` itself."""
+    """Train or resume a run, or read its result. `fit` refuses another configuration in the same folder."""
     result = folder / "result.json"
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "cotrain", "fit", data, "--out", str(folder), *extra]
@@ -53,8 +53,10 @@ def main() -> None:
     parser.add_argument("--vary", action="append", default=[])
     parser.add_argument("--set", action="append", default=[], help="a setting of every cell")
     parser.add_argument("--recipe")
-    parser.add_argument("--baseline", action="store_true", help="train labelled-only too")
-    parser.add_argument("--judge", choices=["test", "valid"], default="test", help="the images that errors are of")
+    parser.add_argument("--baseline", action="store_true", help="also train the labelled-only baseline")
+    parser.add_argument(
+        "--judge", choices=["test", "valid"], default="test", help="the images on which errors are measured"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -81,7 +83,7 @@ def main() -> None:
 
 
 def error(result: dict, judge: str) -> float:
-    """In percent, on the test images or on the validation images."""
+    """In percent, on the test or validation images."""
     if judge == "test":
         return result["test_error"]
     counted = result["temperature_fitted_on"]
@@ -90,7 +92,7 @@ def error(result: dict, judge: str) -> float:
 
 def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], dict], judge: str) -> str:
     lines = [
-        f"| setting | {judge} error %, mean ± sd (n) | each seed | labelled only test % | seconds a run |",
+        f"| setting | {judge} error %, mean ± sd (n) | each seed | baseline test % | seconds per run |",
         "|---|---|---|---|---|",
     ]
     for name in grid:
@@ -98,11 +100,11 @@ def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str,
         if len(done) < len(seeds):
             lines.append(f"| {name} | {len(seeds) - len(done)} of {len(seeds)} failed: see its .txt | | | |")
             continue
-        only = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
+        baseline = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
         lines.append(
             f"| {name} | {spread([error(row, judge) for row in done])} | "
-            f"{', '.join(format(error(row, judge), '.2f') for row in done)} | {spread(only) if only else '-'} | "
-            f"{statistics.mean(row['seconds'] for row in done):.0f} |"
+            f"{', '.join(format(error(row, judge), '.2f') for row in done)} | {spread(baseline) if baseline else '-'}"
+            f" | {statistics.mean(row['seconds'] for row in done):.0f} |"
         )
     return "\n".join(lines)
 

@@ -1,10 +1,10 @@
-"""Train on very many JPEGs of 84x84 that may take little memory, and print the most that all processes together took.
+"""Train on very many JPEGs of 84x84 with a small --memory, and print the peak memory of all processes together.
 
     python -m benchmarks.memory [--images 10000 100000] [--memory 0.2] [--limit 2]
 
-The images are copies of Mini-ImageNet's if COTRAIN_DATA has them, else made up; 1,000 of them have a label. Batches are
-32 + 32: the network's own activations grow with the batch, and the question is what the images take. The exit code
-is 1 if a run took more than `--limit` GB.
+The images are copies of Mini-ImageNet's if COTRAIN_DATA has them, otherwise made up; 1,000 of them are labelled.
+Batches are 32 + 32, because the network's activations grow with the batch and the images are what is measured here.
+The exit code is 1 if a run needed more than `--limit` GB.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def copies(place: Path, images: int) -> Path:
 
 
 def peak_of(command: list[str], home: Path) -> float:
-    """GB that the process and its workers had resident at once, looked at ten times a second."""
+    """Peak resident memory in GB of the process and its workers together, sampled ten times per second."""
     environment = os.environ | {"COTRAIN_HOME": str(home)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     peak = 0
@@ -70,15 +70,15 @@ def peak_of(command: list[str], home: Path) -> float:
 
 
 def children(parent: int) -> list[int]:
-    found = []
+    processes = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             after_name = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(after_name[1]) == parent:
-            found.append(int(status.parent.name))
-    return found
+            processes.append(int(status.parent.name))
+    return processes
 
 
 def resident(process: int) -> int:

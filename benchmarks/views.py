@@ -1,7 +1,7 @@
-"""How many times faster than Pillow each operation of the views is, one thread each: `python -m benchmarks.views`.
+"""The speed of each operation of the views relative to Pillow, on one thread: `python -m benchmarks.views`.
 
-Bytes to bytes. Each side runs in blocks of about equal length, which alternate. Freed memory is kept for both, as it
-is in training.
+Both sides turn bytes into bytes. Each runs in blocks of about equal length, which alternate. Freed
+memory is kept for both, as in training.
 """
 
 import statistics
@@ -31,7 +31,7 @@ POLICY = PRESETS["paper"]
 
 @dataclass(frozen=True)
 class Race:
-    """The same batch made by us and by others."""
+    """The same batch, made by our code and by others."""
 
     views: str
     side: int
@@ -40,7 +40,7 @@ class Race:
 
 
 def rows() -> list[dict[str, Any]]:
-    """One row for each pair of ours and another; times are microseconds per image."""
+    """One row per pair of ours and another; times are microseconds per image."""
     keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def run(race: Race) -> Iterator[dict[str, Any]]:
 
 
 def batches_per_block(make: Callable[[], Any]) -> int:
-    """So many that a block lasts about as long for the fast as for the slow."""
+    """So many that all blocks last about equally long."""
     make()
     return max(1, round(BLOCK_SECONDS / seconds(make, 1)))
 
@@ -87,7 +87,7 @@ def seconds(make: Callable[[], Any], batches: int) -> float:
 
 
 def operation_races(side: int) -> Iterator[Race]:
-    """Each operation alone, bytes to bytes."""
+    """Each operation by itself, from bytes to bytes."""
     images, rng = torch.from_numpy(made_up_images(BATCH, side, side, 3)), np.random.default_rng(0)
     for name in OPS:
         magnitudes = rng.uniform(*PAPER_RANGES.get(name, (0, 0)), BATCH)

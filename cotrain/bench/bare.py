@@ -1,4 +1,4 @@
-"""What a step cannot do without: its convolutions and batch-norms alone, at the shapes that it has them."""
+"""The lower bound of a step: only its convolutions and batch-norms, at the shapes that the step has."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer, and which of its gradients the step computes."""
+    """One call of a layer, and which gradients the step computes for it."""
 
     layer: nn.Conv2d | nn.BatchNorm2d
     shape: torch.Size
@@ -19,7 +19,7 @@ class Call:
 
     @property
     def multiplications(self) -> int:
-        """Of a convolution's forward; each gradient takes as many again."""
+        """For the forward pass of a convolution; each gradient needs as many again."""
         if not isinstance(self.layer, nn.Conv2d):
             return 0
         images, _, height, width = self.shape
@@ -36,10 +36,10 @@ class Bare:
 
     @classmethod
     def record(cls, net: nn.Module, step: Callable[[], object], autocast: torch.autocast) -> Self:
-        """Take the step, and remember each call of a convolution or batch-norm in it."""
+        """Take one step and record every call of a convolution or batch-norm."""
         bare = cls(autocast)
 
-        def remember(layer: Any, arguments: tuple[Tensor, ...]) -> None:
+        def record_call(layer: Any, arguments: tuple[Tensor, ...]) -> None:
             (x,) = arguments
             bare.calls.append(Call(layer, x.shape, torch.is_grad_enabled(), x.requires_grad))
             if (x.shape, x.requires_grad) not in bare.inputs:
@@ -47,7 +47,7 @@ class Bare:
                 bare.inputs[x.shape, x.requires_grad] = like.requires_grad_(x.requires_grad)
 
         hooks = [
-            layer.register_forward_pre_hook(remember)
+            layer.register_forward_pre_hook(record_call)
             for layer in net.modules()
             if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)
         ]

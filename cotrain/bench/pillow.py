@@ -1,6 +1,6 @@
-"""The views made by Pillow, one image at a time: what tests compare with and benchmarks race against.
+"""Views made by Pillow, one image at a time: the reference of the tests, and the rival of the benchmarks.
 
-A view is its levels, uint8 (H, W, C), and where it is hidden under FixMatch's mid-grey, bool (H, W).
+A view is an image, uint8 (H, W, C), and a mask of the pixels that FixMatch's mid-grey covers, bool (H, W).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ NEEDS_RGB = ("AutoContrast", "Equalize", "Posterize", "Solarize")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One view's row of a Draw, as plain Python values."""
+    """The row of a Draw for one view, as plain Python values."""
 
     flip: bool
     shift: tuple[int, int]
@@ -76,7 +76,7 @@ def normalised_by_pillow(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Tensor:
-    """Views of images[rows] as float32 (n, C, H, W), as `cotrain.augment.normalised` makes them, but for rounding."""
+    """Views of images[rows] as float32 (n, C, H, W), equal to `cotrain.augment.normalised` except for rounding."""
     arrays = images.cpu().numpy()
     out = np.empty((len(rows), images.shape[3], *images.shape[1:3]), np.float32)
     scale, offset = (
@@ -110,7 +110,7 @@ def padded(side: int) -> NDArray:
 
 
 def apply_in_rgb(image: Image.Image, name: str, magnitude: float) -> Image.Image:
-    """Without alpha, and then a fresh one."""
+    """Apply an operation that does not support alpha; afterwards every pixel is opaque."""
     if not image.mode.endswith("A"):
         return apply(image, name, magnitude)
     return apply(image.convert(image.mode[:-1]), name, magnitude).convert(image.mode)

@@ -1,4 +1,4 @@
-"""Two or more workers take turns, so that a noisy machine is noisy for all of them."""
+"""Two or more workers take turns, so that noise on the machine affects all of them alike."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from cotrain.types import UserError
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one repetition."""
+    """The time of one repetition."""
 
-    seconds: list[float]  # in each turn
-    memory: float  # GB
-    first: dict[str, float]  # what it said after one repetition
-    last: dict[str, float]
+    seconds: list[float]  # one value per turn
+    memory: float  # GB, peak
+    first: dict[str, float]  # what the worker reported after the first repetition
+    last: dict[str, float]  # and after the last one
 
     @property
     def least(self) -> float:
@@ -34,18 +34,18 @@ class Timing:
 
 
 class Worker:
-    """A process that does its task as often as it is told."""
+    """A process that repeats its task as often as requested."""
 
     def __init__(self, task: Task) -> None:
         command = [sys.executable, "-m", "cotrain.bench.worker"]
-        chatter = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler announces itself
+        stderr = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler prints to it
         spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
-        self.beside = task.beside
+        self.busy = task.beside
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=chatter,
+            stderr=stderr,
             text=True,
             env=os.environ | spins,
         )
@@ -56,10 +56,10 @@ class Worker:
             raise
 
     def run(self, times: int) -> Answer:
-        """Between turns the process is stopped: its OpenMP threads may otherwise spin while it waits."""
+        """The process is stopped between turns; otherwise its OpenMP threads might spin while it waits."""
         self.process.send_signal(signal.SIGCONT)
         try:
-            with busy_processes(self.beside):
+            with busy_processes(self.busy):
                 return Answer(**self._ask(str(times)))
         finally:
             self.process.send_signal(signal.SIGSTOP)
@@ -70,7 +70,9 @@ class Worker:
             print(line, file=self.process.stdin, flush=True)
             answer = json.loads(self.process.stdout.readline())
         except (BrokenPipeError, ValueError) as error:
-            raise UserError("a process of the benchmark ended early; not enough memory for this batch?") from error
+            raise UserError(
+                "a benchmark process ended early; perhaps there is not enough memory for this batch size"
+            ) from error
         if "error" in answer:
             raise UserError(answer["error"])
         return answer
@@ -85,7 +87,7 @@ class Worker:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Processes that each want a whole core."""
+    """Run `count` processes that each keep one core busy."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -96,7 +98,7 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def race(tasks: Mapping[str, Task], turns: int = 5, turn_seconds: float = 1.0) -> dict[str, Timing]:
-    """Each turn lasts about as long for the fast as for the slow. What comes first in a process is not counted."""
+    """Time all tasks in turns of about equal length. The first repetitions of each process do not count."""
     with ExitStack() as running:
         workers = {name: running.enter_context(Worker(task)) for name, task in tasks.items()}
         first = {name: worker.run(1) for name, worker in workers.items()}

@@ -1,7 +1,7 @@
 """A step as the paper's released code computes it, with the same weights and images.
 
-One NCHW batch of labelled, weak and strong images, all of it carried through backward; views made by Pillow, image by
-image; an optimiser and an average that go tensor by tensor.
+It has one NCHW batch of labelled, weak and strong images, all of which go through the backward pass. Pillow makes the
+views image by image, and the optimiser and the averaged weights (EMA) go tensor by tensor.
 """
 
 import copy
@@ -23,7 +23,7 @@ from cotrain.training.state import State
 
 
 class PillowSource(Source):
-    """The same batches, made ahead in the same way."""
+    """The same batches, prepared one step ahead as usual, with views made by Pillow."""
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
         views = normalised_by_pillow(images, own_rows, recipes(draw), self.policy, self.mean, self.std)
@@ -35,7 +35,7 @@ def released_steps(
 ) -> Callable[[int], dict[str, float]]:
     optim, heads = config.optim, config.method.heads
     if heads < 3:
-        raise ValueError("the released code has three heads and more")
+        raise ValueError("the released code needs at least three heads")
     source = source_of(config, dataset, split, device, kind=PillowSource)
     net = state.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     averaged, batches = copy.deepcopy(net), source.batches(0, optim.steps)

@@ -1,4 +1,4 @@
-"""The table of `cotrain bench`: this machine and network against their limit, the released code, and other settings."""
+"""The table of `cotrain bench`: a step compared with its lower bound, the released code, and other settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from cotrain.types import Method, UserError
 
 @dataclass(frozen=True)
 class Row:
-    """Ours against another: how many times as long the other takes."""
+    """One comparison: our time, the other's time, and their ratio."""
 
     what: str
     other: str
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """What to measure: a config on made-up images of some shape."""
+    """What to measure: the step of a config on made-up images of some shape."""
 
     config: Config
     shape: tuple[int, int, int] = (32, 32, 3)
@@ -73,7 +73,7 @@ class Bench:
         return Row(what, other, timings["ours"], timings["others"], target)
 
     def limit(self) -> Row:
-        """The step against its convolutions and batch-norms alone: a ratio of 0.8 is a step of 1.25 times them."""
+        """The step against its bare convolutions and batch-norms: at 0.8 the step takes 1.25 times as long."""
         row = self.versus("step", "its bare convolutions and batch-norms", self.task, self._doing("bare"), 0.8)
         share = race({"profile": self._doing("profile")}, turns=1)["profile"].last
         gflop = row.others.first["gflop"]
@@ -84,7 +84,7 @@ class Bench:
         )
 
     def released(self, target: float | None = None) -> Row:
-        """The step against the released computation, which keeps no memory; and whether both get the same loss."""
+        """The step against the released computation, which keeps no freed memory. The note compares their losses."""
         readings = as_released(self.config).model_copy(update={"augment": self.config.augment})
         theirs = replace(self._doing("released"), config=readings.model_dump(), keep_memory=False)
         row = self.versus("step", "released computation", self.task, theirs, target)
@@ -93,7 +93,7 @@ class Bench:
         return replace(row, note=f"first loss in joint mode differs by {abs(difference):.1g}")
 
     def views(self, kind: str, target: float | None = None) -> Row:
-        """Strong or weak views by our kernel against Pillow, one thread each, time for 448 images."""
+        """Our kernel against Pillow: the time for strong or weak views of 448 images, on one thread each."""
         height, width, _ = self.shape
         ours, theirs = (replace(self._doing(f"{kind} views, {by}"), images=448) for by in ("kernel", "Pillow"))
         return self.versus(f"{kind} views of {height}x{width}", "Pillow", ours, theirs, target)
@@ -133,7 +133,7 @@ class Bench:
         return {name: self.changed(**changes) for name, changes in others.items()}
 
     def comparisons(self, compiled: bool = False, released: float | None = None) -> list[Callable[[], Row]]:
-        """Everything about the step, each measured when called. `released` is the target there."""
+        """All comparisons of the step, each measured when called. `released` is the target for the released code."""
         rows: list[Callable[[], Row]] = [self.limit]
         if _as_released_code_can(self.config.method):
             rows.append(partial(self.released, released))

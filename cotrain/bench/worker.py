@@ -1,9 +1,9 @@
-"""A process that takes training steps, or what they are compared with, and says how long they took.
+"""A process that repeats training steps, or what they are compared with, and reports how long they took.
 
     python -m cotrain.bench.worker
 
-The first line it reads is a `Task`; it answers when all is built. Then each line asks for so many repetitions.
-A process of its own, because some settings hold for a whole process, and so that what one takes is its own memory.
+The first line of its input is a `Task`; the worker answers when everything is built. Each further line is a number of
+repetitions. It is a separate process because some settings apply to a whole process, and to measure its own memory.
 """
 
 import json
@@ -35,27 +35,27 @@ from cotrain.training.loop import autocast, objective_of, source_of, take_step
 from cotrain.training.state import begin
 from cotrain.types import UserError
 
-ENDLESS = 10**9  # steps
+ENDLESS = 10**9  # steps: more than any benchmark takes
 
 
 @dataclass(frozen=True)
 class Task:
     config: dict[str, Any]
-    what: str = "step"  # one of WORK
+    what: str = "step"  # a key of WORK
     shape: tuple[int, int, int] = (32, 32, 3)
     classes: int = 10
     images: int = 10_000
-    file: str | None = None  # an ImageFile to take the images from, instead of made-up ones
+    file: str | None = None  # read the images from this ImageFile instead of making them up
     keep_memory: bool = True
-    spins: str | None = None  # GOMP_SPINCOUNT of its process; None is cotrain's own
-    beside: int = 0  # busy processes that run at the same time
+    spins: str | None = None  # GOMP_SPINCOUNT of the process; None: cotrain's default
+    beside: int = 0  # number of busy processes that run at the same time
     threads: int = field(default_factory=torch.get_num_threads)
 
 
 @dataclass(frozen=True)
 class Answer:
     seconds: float
-    memory: float  # GB, the most there was so far
+    memory: float  # GB, peak so far
     facts: dict[str, float]
 
 
@@ -73,11 +73,11 @@ def main() -> None:
     for line in sys.stdin:
         began = time.perf_counter()
         facts = work(int(line))
-        print(json.dumps(asdict(Answer(time.perf_counter() - began, most_memory(), facts))), flush=True)
+        print(json.dumps(asdict(Answer(time.perf_counter() - began, peak_memory(), facts))), flush=True)
 
 
-def most_memory() -> float:
-    """GB: of the GPU where there is one, else of the process."""
+def peak_memory() -> float:
+    """In GB: of the GPU if there is one, otherwise of the process."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e9
     if sys.platform == "win32":
@@ -88,11 +88,11 @@ def most_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-Work = Callable[[int], dict[str, float]]  # does it so many times; what it says is about the last time
+Work = Callable[[int], dict[str, float]]  # repeats the task so many times and returns facts about the last time
 
 
 def made_up(task: Task) -> Dataset:
-    """Smooth patches under a little noise: neighbouring levels repeat, as in photographs."""
+    """Smooth patches with a little noise: neighbouring pixels are similar, as in photographs."""
     height, width, channels = task.shape
     labels = np.arange(task.images) % task.classes
     if task.file is not None:
@@ -119,7 +119,7 @@ def drawn(task: Task, config: Config) -> tuple[Dataset, Split, torch.device]:
 
 
 def training_steps(task: Task, config: Config) -> Work:
-    """The training loop without its files."""
+    """The training loop, without writing files."""
     dataset, split, device = drawn(task, config)
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
     objective, window = objective_of(config, state, device), Window()
@@ -140,7 +140,7 @@ def released(task: Task, config: Config) -> Work:
 
 
 def bare(task: Task, config: Config) -> Work:
-    """The step's convolutions and batch-norms alone."""
+    """Only the convolutions and batch-norms of the step."""
     dataset, split, device = drawn(task, config)
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
     objective = objective_of(config, state, device)
@@ -161,19 +161,19 @@ def bare(task: Task, config: Config) -> Work:
 
 
 def profiled(task: Task, config: Config) -> Work:
-    """Training steps, and the share of them that goes to convolutions and to batch-norm."""
+    """Training steps, and the fraction of their time spent in convolutions and in batch-norm."""
     steps_of, on_gpu = training_steps(task, config), pick_device(config.run.device).type == "cuda"
 
     def work(steps: int) -> dict[str, float]:
-        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as watched:
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as recorded:
             steps_of(steps)
-        took = {
+        times = {
             event.key: event.self_device_time_total if on_gpu else event.self_cpu_time_total
-            for event in watched.key_averages()
+            for event in recorded.key_averages()
         }
 
         def share(of: str) -> float:
-            return sum(time for key, time in took.items() if of in key) / sum(took.values())
+            return sum(time for key, time in times.items() if of in key) / sum(times.values())
 
         return {"convolutions": share("convolution"), "batch_norm": share("batch_norm")}
 
@@ -181,7 +181,7 @@ def profiled(task: Task, config: Config) -> Work:
 
 
 def views(task: Task, config: Config, kind: str, by: str) -> Work:
-    """One batch of views, on one thread; `task.images` is the batch."""
+    """One batch of views on one thread; `task.images` is the batch size."""
     torch.set_num_threads(1)
     height, width, channels = task.shape
     images = torch.from_numpy(made_up_images(task.images, height, width, channels))

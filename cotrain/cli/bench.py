@@ -1,4 +1,4 @@
-"""`cotrain bench`: how fast a recipe trains on this machine, and with which settings it would be faster."""
+"""`cotrain bench`: how fast a recipe trains on this machine, and which settings would make it faster."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -31,27 +31,27 @@ def bench_command(
     out: Path | None = None,
     changes: Changes = (),
 ) -> None:
-    """Time a recipe's training step here: against its limit, the released code, and other settings.
+    """Time a recipe's training step on this machine: against its lower bound, the released code, and other settings.
 
     Parameters
     ----------
     recipe
         A recipe's name.
     size
-        Side of the made-up images, or HEIGHTxWIDTH.
+        Size of the made-up images: one side, or HEIGHTxWIDTH.
     classes
-        Classes; by default those of the recipe's data set.
+        Number of classes; by default those of the recipe's dataset.
     turns
-        How often the two that are compared take turns; the least and the median time are shown.
+        Number of turns that the two sides of a comparison take; the table shows minimum and median times.
     compile
-        Try torch.compile too, which takes minutes.
+        Also try torch.compile, which takes minutes.
     out
-        A new JSON file for the table.
+        Write the table to this new JSON file.
     changes
-        KEY=VALUE, as for fit.
+        KEY=VALUE, as in fit.
     """
     if out is not None and out.exists():
-        raise UserError(f"{out} exists already; choose another --out")
+        raise UserError(f"{out} already exists; choose another --out")
     config, known = recipe_named(recipe).changed(parse_changes(changes)), RECIPES[recipe]
     side = config.changed({"data.size": size}).data.size
     if side is None:
@@ -64,7 +64,7 @@ def bench_command(
     say(
         console,
         f"{network(config)}, {config.optim.labelled} labelled and "
-        f"{config.unlabelled} unlabelled images of {height}x{width} a step; {precision} on {device}, "
+        f"{config.unlabelled} unlabelled {height}x{width} images per step; {precision} on {device}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}",
     )
     say(console, f"{'':46}{'ours ms':>9}{'other ms':>10}   other / ours (medians)  GB")
@@ -92,13 +92,13 @@ def shown(row: Row) -> Iterator[str]:
 
 
 def advice(bench: Bench, rows: Sequence[Row]) -> Iterator[str]:
-    """What to set, and how long the recipe takes."""
+    """Recommended settings, and how long the recipe takes."""
     settings = [row for row in rows if row.other.startswith("run.")]
     better = [row for row in settings if max(row.ratio, row.ratio_of_medians) < 1 / FASTER]
     for row in sorted(better, key=lambda row: row.ratio):
         yield f"recommended: --{row.other.replace('=', ' ')} ({1 / row.ratio:.2f} times as fast)"
     if not better:
-        yield f"recommended: the settings as they are; none of {len(settings)} others is clearly faster"
+        yield f"recommended: the current settings; none of {len(settings)} others is clearly faster"
     for row in rows:
         if row.other == "method.strong_views=routed" and row.ratio < 1 / FASTER:
             yield (
@@ -106,4 +106,5 @@ def advice(bench: Bench, rows: Sequence[Row]) -> Iterator[str]:
                 "docs/results/routed.md says what it costs in accuracy"
             )
     seconds, steps = rows[0].ours.median, bench.config.optim.steps
-    yield f"{steps:,} steps of {seconds:.3g} s take {clock(steps * seconds)} here, without the labelled-only network"
+    total = clock(steps * seconds)
+    yield f"{steps:,} steps of {seconds:.3g} s take {total} here, not counting the labelled-only baseline"

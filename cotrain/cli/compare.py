@@ -1,4 +1,4 @@
-"""The command `cotrain compare`."""
+"""`cotrain compare`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,31 +22,31 @@ def compare_command(
     out: Path | None = None,
     options: Options | None = None,
 ) -> None:
-    """Train several methods under the same protocol, and put them side by side.
+    """Train several methods under the same protocol and compare them in one table.
 
-    The same command goes on where it was stopped. Started several times, each process takes the next run that nobody
-    trains.
+    Run the same command again to resume. You can also start it several times: each process takes the next run that no
+    other process is training.
 
     Parameters
     ----------
     data
-        As for fit.
+        As in fit.
     methods
-        all, or names with commas between them; `mhct:strong_views=routed` is a method with a setting changed. The
+        all, or names separated by commas; `mhct:strong_views=routed` is a method with a setting changed. The
         others are compared with the first.
     seeds
-        How many; each draws another split, and all methods have the same splits.
+        Number of seeds. Each seed draws its own split, which all methods share.
     equal
-        Every run has the same number of steps, or takes about the same time.
+        What all runs have in common: the number of steps, or (about) the training time.
     minutes
-        With equal time, how long each run is; by default as long as the steps of the first method.
+        With equal time, minutes per run; by default as long as the first method takes for its steps.
     same_optimiser
-        Give every method the recipe's optimiser settings (optim.per_method false). By default the published recipes
-        give each method those of its own paper; the table shows them.
+        Give every method the recipe's optimiser settings (optim.per_method false). By default, the published recipes
+        give each method the settings of its own paper; the table shows them.
     steps
-        optim.steps: how long to train.
+        optim.steps: number of training steps.
     out
-        The folder of the comparison; by default runs/compare-DATA.
+        The folder for the comparison; by default runs/compare-DATA.
     """
     options = options or Options()
     compare(

@@ -30,30 +30,30 @@ def fit_command(
     split: Path | None = None,
     options: Options | None = None,
 ) -> None:
-    """Train on DATA and keep everything in a run folder.
+    """Train on DATA and save everything in a run folder.
 
     Parameters
     ----------
     data
-        A folder of images, a .npz file, digits, or the name or files of one of the paper's data sets.
+        A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
     out
         The run folder; by default a new one in runs/.
     resume
-        Go on with the run in --out from its newest checkpoint.
+        Resume the run in --out from its newest checkpoint.
     no_baseline
-        Leave out the labelled-only network that the result is compared with.
+        Do not train the labelled-only baseline that the result is compared with.
     method
-        The learning method.
+        The training method, such as mhct or fixmatch.
     steps
-        optim.steps: how long to train.
+        optim.steps: number of training steps.
     precision
-        run.precision: type of the convolutions.
+        run.precision: data type of the convolutions.
     compile
-        run.compile: compile the network first.
+        run.compile: compile the network with torch.compile.
     track
-        run.track: where log and figures go too; tensorboard needs the extra of that name.
+        run.track: also send the log and the figures to tensorboard, which needs the extra of that name.
     split
-        A file of `cotrain data split`, instead of a split drawn from the settings and the seed.
+        A file written by `cotrain data split`, instead of a split drawn from the settings and the seed.
     """
     options = options or Options()
     short = {

@@ -1,4 +1,4 @@
-"""The command line: one file in this folder per command, and what is common to all of them here."""
+"""The command line: one file per command in this folder; this file holds what they share."""
 
 import io
 import re
@@ -28,12 +28,12 @@ from cotrain.types import UserError
 
 app = App(
     name="cotrain",
-    help="Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training.",
+    help="Train an image classifier from a few labelled and many unlabelled images with Multi-Head Co-Training.",
     version=versions()["cotrain"],
     suppress_keyboard_interrupt=False,
 )
 console = Console()
-EVERY = 2**31  # processes
+ALL_RANKS = 2**31
 app.command(fit_command, name="fit")
 app.command(evaluate_command, name="evaluate")
 app.command(predict_command, name="predict")
@@ -47,7 +47,7 @@ app.command(study_command, name="study")
 
 def all_settings() -> Table:
     return settings_table(
-        recipe_named("small32"), "All settings, with small32's values; cotrain describe RECIPE: others"
+        recipe_named("small32"), "All settings, with the values of small32 (cotrain describe RECIPE shows others)"
     )
 
 
@@ -55,7 +55,7 @@ BELOW_HELP: dict[str, Callable[[], Table]] = {"fit": all_settings, "study": stud
 
 
 def _as_set(tokens: Sequence[str]) -> list[str]:
-    """`--optim.weight_decay 0.1`, with = or with - for _, is short for `--set optim.weight_decay=0.1`."""
+    """Turn `--optim.weight_decay 0.1` into `--set optim.weight_decay=0.1`. It may have = or, for each _, a hyphen."""
     words, result = iter(tokens), []
     for word in words:
         if match := re.fullmatch(r"--([a-z_]+\.[a-z_-]+)(=.*)?", word):
@@ -67,10 +67,10 @@ def _as_set(tokens: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command. An error of the user's is one line and exit code 2, an interruption is exit code 130."""
+    """Run one command. A user error is one line and exit code 2; an interruption is exit code 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            utf8 = stream.encoding.lower().startswith("utf")  # file names are bytes, and are shown as they are
+            utf8 = stream.encoding.lower().startswith("utf")  # file names are bytes and are printed unchanged
             stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
     tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -80,24 +80,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (SaidByFirst, CycloptsError) as error:
         _end(str(error), 2)
     except (UserError, OSError) as error:
-        _end(str(error), 2, speaking=EVERY)
+        _end(str(error), 2, printing=ALL_RANKS)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         _end(
             f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network",
             2,
-            speaking=EVERY,
+            printing=ALL_RANKS,
         )
     except LostRank as lost:
-        _end(str(lost), 1, speaking=2)
+        _end(str(lost), 1, printing=2)
     except (Interrupted, KeyboardInterrupt) as stop:
         _end(str(stop) or "interrupted", 130)
 
 
-def _end(line: str, code: int, speaking: int = 1) -> NoReturn:
-    """Of several processes that end alike the first `speaking` say so: two, where one may be gone already."""
-    if own_rank() < speaking:
-        who = f"rank {own_rank()}: " if speaking == EVERY and own_rank() else ""
-        print(f"cotrain: {who}{' '.join(line.split())}", file=sys.stderr)
+def _end(line: str, code: int, printing: int = 1) -> NoReturn:
+    """Print the line and exit. Of several processes only the first `printing` print: two, if one may be gone."""
+    if own_rank() < printing:
+        rank = f"rank {own_rank()}: " if printing == ALL_RANKS and own_rank() else ""
+        print(f"cotrain: {rank}{' '.join(line.split())}", file=sys.stderr)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`cotrain report`: the page of a run, or of several side by side."""
+"""`cotrain report`: the page of one run, or of several runs side by side."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -23,35 +23,35 @@ def report_command(
     bins: int = BINS,
     memory: float | None = None,
 ) -> None:
-    """Write a page about finished runs: one HTML file that needs nothing else.
+    """Write a page about finished runs: one self-contained HTML file.
 
-    Of one run it is report.html in its folder; of several it is one page with the runs side by side. label_next.csv in
-    the folder of a run has its images to label next.
+    For one run, this is report.html in its folder; several runs share one page, side by side. label_next.csv in a run
+    folder lists the images to label next.
 
     Parameters
     ----------
     runs
         Run folders.
     data
-        Where the data lie now, if they moved. Without data the page has no images.
+        Where the data are now, if they have moved. Without data the page has no images.
     labels
-        Where the table of labels lies now, if it moved.
+        Where the label table is now, if it has moved.
     out
-        The page; by default report.html in the folder of the run, or here for several runs.
+        The HTML file; by default report.html in the run folder, or in the current folder for several runs.
     bins
-        Of confidence, equally wide: for the expected calibration error and its diagrams.
+        Number of equal-width confidence bins for the expected calibration error and the reliability diagrams.
     memory
-        As for fit.
+        As in fit.
     """
-    from cotrain.report.page import PAGE, Subject, check_bins, check_free, show, write_page  # slow: matplotlib
+    from cotrain.report.page import PAGE, Subject, check_bins, check_free, show, write_page  # slow: imports matplotlib
 
     if not runs:
-        raise UserError("report needs a run folder, or several")
+        raise UserError("report needs one or more run folders")
     check_bins(bins)
     opened = [Run.open(folder) for folder in runs]
     path = out or (opened[0].folder / PAGE if len(opened) == 1 else Path(PAGE))
     check_free(path, opened)
-    open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share their data
+    open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share a dataset
     shown = [show(Subject(run, *data_of(run, open_once, data=data, labels=labels)), bins) for run in opened]
     write_page(path, shown)
     for one in shown:
@@ -67,15 +67,15 @@ def data_of(
     data: str | None = None,
     labels: Path | None = None,
 ) -> tuple[Dataset | None, str]:
-    """The data of a run; where nothing is named, not finding them is no error but a reason to say."""
+    """The data of a run, or the reason why they are missing. That is an error only if the user said where they are."""
     settings, source = run.config.data, data or run.split.source
     if labels is not None:
         settings = settings.model_copy(update={"labels_file": str(labels)})
     if source is None:
-        return None, "The run was made from arrays, which are not kept; --data says where they are."
+        return None, "The run was trained on arrays, which are not saved; use --data to say where they are."
     if data is None and not is_openable(source):
         lost = f"{run.data_lost}." if "data" in run.packages else None
-        return None, lost or f"The data are not at {source} any more; --data says where they are."
+        return None, lost or f"The data are no longer at {source}; use --data to say where they are now."
     try:
         dataset = open_once(source, settings.for_reading)
         run.check_data(dataset)

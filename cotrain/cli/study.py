@@ -1,4 +1,4 @@
-"""The command `cotrain study`."""
+"""`cotrain study`."""
 
 from pathlib import Path
 from typing import Literal
@@ -19,28 +19,28 @@ def study_command(
     out: Path | None = None,
     options: Options | None = None,
 ) -> None:
-    """Do one of the paper's studies: a table and a figure beside the paper's numbers.
+    """Run one of the paper's studies, and write a table and a figure next to the paper's numbers.
 
-    The same command goes on where it was stopped. Started several times, each process takes the next run that nobody
-    trains.
+    Run the same command again to resume. You can also start it several times: each process takes the next run that no
+    other process is training.
 
     Parameters
     ----------
     which
-        A study's name, as listed below.
+        The name of a study; see the list below.
     data
-        As for fit; by default the digits in minutes, and the paper's data otherwise. The cost has none.
+        As in fit; by default digits at the scale minutes, and the paper's dataset otherwise. The study cost takes none.
     scale
-        minutes: a short training of a small network. hours: the whole of a small recipe. published: the paper's
-        network, batches and steps, for GPUs and days.
+        minutes: a short training of a small network. hours: a whole small recipe. published: the paper's network,
+        batches and steps, which take days on a GPU.
     seeds
-        How many; each draws another split. By default 3, or 5 as published.
+        Number of seeds; each draws its own split. By default 3, or 5 at the scale published.
     steps
-        optim.steps: how long to train.
+        optim.steps: number of training steps.
     out
-        The folder of the study; by default runs/study-WHICH-DATA-SCALE.
+        The folder for the study; by default runs/study-WHICH-DATA-SCALE.
     """
-    from cotrain.studies import study  # matplotlib takes a while
+    from cotrain.studies import study  # slow: imports matplotlib
 
     options = options or Options()
     study(
@@ -58,9 +58,9 @@ def study_command(
 
 
 def studies_table() -> Table:
-    from cotrain.studies import STUDIES  # matplotlib takes a while
+    from cotrain.studies import STUDIES  # slow: imports matplotlib
 
-    table = Table("study", "what it shows", title="Studies", title_justify="left")
+    table = Table("study", "what it measures", title="Studies", title_justify="left")
     for name, each in STUDIES.items():
         table.add_row(name, each.about)
     return table

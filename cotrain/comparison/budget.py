@@ -1,4 +1,4 @@
-"""How long the runs of a comparison are: a few trial steps of each method tell it, and what they told is kept."""
+"""How long the runs of a comparison are. A few trial steps measure the pace of each method, which is then kept."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -22,21 +22,21 @@ from cotrain.types import Pool, UserError
 
 Equal = Literal["steps", "time"]
 PLAN, LOCK = "plan.json", ".lock"
-PATIENCE = 1.0  # seconds of trial steps
-YARDSTICK = "supervised"  # whose step all steps are compared with
+PATIENCE = 1.0  # seconds of trial steps per method
+BASELINE_METHOD = "supervised"  # the cost of every step is relative to this method's
 
 
 @dataclass(frozen=True)
 class Length:
-    """Of one method's runs."""
+    """The length of one method's runs."""
 
     steps: int
-    seconds: float  # as expected
-    cost: float  # of a step, rounds of the method's own included, in steps of labelled-only training
+    seconds: float  # expected
+    cost: float  # of a step, relative to the baseline's; includes rounds such as relabelling between steps
 
 
 def with_defaults(protocol: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """A kept protocol, where settings that are newer than it have their defaults."""
+    """A saved protocol, completed with the defaults of settings that did not exist when it was saved."""
     sections = {name: part for name, part in protocol.items() if name in Config.model_fields}
     return {**protocol, **Config.parse(sections).model_dump(exclude={"method"})}
 
@@ -45,36 +45,40 @@ def with_defaults(protocol: Mapping[str, Mapping[str, Any]]) -> dict[str, Mappin
 class Planning:
     folder: Path
     dataset: Dataset
-    split: Split  # to take the trial steps on
-    protocol: Mapping[str, Mapping[str, Any]]  # what must be the same for all runs
-    configs: Mapping[str, Config]  # by name of what is compared, the first first; and that of the yardstick
+    split: Split  # for the trial steps
+    protocol: Mapping[str, Mapping[str, Any]]  # what all runs must have in common
+    configs: Mapping[str, Config]  # by contender's name, in order; and the baseline's
     equal: Equal
-    minutes: float | None  # of each run, if time is equal; none: as long as the first takes
+    minutes: float | None  # per run, if `equal` is "time"; None: as long as the first contender takes
 
     def lengths(self, console: Console) -> dict[str, Length]:
-        """What they rest on is kept: a comparison that goes on keeps its steps."""
+        """The length of every contender's runs. The pace is kept, so a resumed comparison has the same steps."""
         path = self.folder / PLAN
-        with self._alone():
+        with self._locked():
             kept = read_json(path) if path.exists() else {"protocol": self.protocol, "budget": None, "pace": {}}
             if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
-                raise UserError(f"{path} is damaged; delete it to plan anew: finished runs of the same length stay")
+                raise UserError(
+                    f"{path} is damaged; delete it to plan again (finished runs of the same length are kept)"
+                )
             if changed := differences(with_defaults(kept["protocol"]), self.protocol):
-                raise UserError(f"{self.folder} is another comparison ({'; '.join(changed)}); choose another --out")
+                raise UserError(
+                    f"{self.folder} belongs to another comparison ({'; '.join(changed)}); choose another --out"
+                )
             new = [name for name in self.configs if name not in kept["pace"]]
             tried: dict[str, list[Pace]] = {name: [] for name in new}
             for name in counted([*new, *new], 2 * len(new), "trial steps", console):
                 tried[name].append(self._pace(name))
-            kept["pace"] |= {name: asdict(min(paces, key=lambda of: of.step)) for name, paces in tried.items()}
+            kept["pace"] |= {name: asdict(min(paces, key=lambda one: one.step)) for name, paces in tried.items()}
             paces = {name: Pace(**kept["pace"][name]) for name in self.configs}
             if self.equal == "time" and kept["budget"] is None:
                 first = next(iter(self.configs))
                 whole = paces[first].seconds(self.configs[first], self._pool)
                 kept["budget"] = 60 * self.minutes if self.minutes else whole
             write_json(path, kept)
-        return {name: self.length(name, own, paces[YARDSTICK], kept["budget"]) for name, own in paces.items()}
+        return {name: self.length(name, own, paces[BASELINE_METHOD], kept["budget"]) for name, own in paces.items()}
 
-    def length(self, name: str, own: Pace, yardstick: Pace, budget: float | None) -> Length:
-        """As many steps as the config says, or as go into the seconds of the budget."""
+    def length(self, name: str, own: Pace, baseline: Pace, budget: float | None) -> Length:
+        """The steps of the config, or as many as fit into `budget` seconds."""
         config = self.configs[name]
 
         def seconds(steps: int) -> float:
@@ -83,7 +87,7 @@ class Planning:
         steps = config.optim.steps
         if budget is not None:
             steps = max(1, bisect_right(range(int(budget / own.step) + 1), budget, key=seconds, lo=1) - 1)
-        return Length(steps, seconds(steps), seconds(steps) / steps / yardstick.step)
+        return Length(steps, seconds(steps), seconds(steps) / steps / baseline.step)
 
     @cached_property
     def _pool(self) -> Pool:
@@ -94,8 +98,8 @@ class Planning:
         return pace(config, self.dataset, self.split, pick_device(config.run.device), patience=PATIENCE)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time measures and plans."""
+    def _locked(self) -> Iterator[None]:
+        """Only one process at a time measures and plans."""
         make_folder(self.folder, {PLAN, LOCK})
         with FileLock(self.folder / LOCK):
             yield

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cotrain.comparison.budget import YARDSTICK, Equal, Length, Planning
+from cotrain.comparison.budget import BASELINE_METHOD, Equal, Length, Planning
 from cotrain.comparison.statistics import in_words, paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import PER_METHOD, Config
@@ -132,13 +132,13 @@ class Comparison:
 
     @property
     def planning(self) -> Planning:
-        configs, alone = self.configs, Contender(YARDSTICK, YARDSTICK, self.for_all)
+        configs, alone = self.configs, Contender(BASELINE_METHOD, BASELINE_METHOD, self.for_all)
         return Planning(
             folder=self.folder,
             dataset=self.dataset,
             split=self.split(self.seeds[0]),
             protocol=self._protocol(),
-            configs={**configs, YARDSTICK: configs.get(YARDSTICK, alone.config(self.base))},
+            configs={**configs, BASELINE_METHOD: configs.get(BASELINE_METHOD, alone.config(self.base))},
             equal=self.equal,
             minutes=self.minutes,
         )
@@ -258,7 +258,7 @@ class Comparison:
             ],
             "parameters": [f"{each[min(each)]['parameters']:,}" if each else "" for each in results.values()],
             "optimiser": [config.optim.summary for config in self.configs.values()],
-            f"step / {YARDSTICK}": [f"{plan[name].cost:.1f}" for name in results],
+            f"step / {BASELINE_METHOD}": [f"{plan[name].cost:.1f}" for name in results],
             "steps": [f"{plan[name].steps:,}" for name in results],
             "time": [clock(statistics.mean(values(each, "seconds"))) if each else "" for each in results.values()],
             "ECE %": [spread(values(each, "ece")) for each in results.values()],

@@ -1,10 +1,10 @@
-"""Numbers that several seeds gave: their spread, and whether two of them differ."""
+"""Statistics over seeds: mean and spread, and whether two methods differ."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 
-ENOUGH_SEEDS = 3  # to say which is better: two may differ equally by chance
-SAME = 1e-9  # points: differences that are no further apart are of as many images
+ENOUGH_SEEDS = 3  # to call one better: two differences can be alike by chance
+SAME = 1e-9  # percentage points; differences this close are equal, but for rounding
 
 
 def spread(values: Sequence[float]) -> str:
@@ -17,7 +17,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: float = 0.95) -> str:
-    """The mean difference of errors over common seeds, with Student's interval, and what it says of the other."""
+    """The mean difference in error over common seeds with Student's interval, and whether `other` is better."""
     differences = [other[seed] - first[seed] for seed in sorted(first.keys() & other.keys())]
     if len(differences) < 2:
         return "".join(f"{difference:+.2f}, one seed" for difference in differences)
@@ -25,13 +25,13 @@ def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: f
     shown = f"{statistics.mean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
     if len(differences) < ENOUGH_SEEDS:
         return f"{shown}, {len(differences)} seeds"
-    if max(differences) - min(differences) < SAME:  # an interval without width: chance cannot be told from it
+    if max(differences) - min(differences) < SAME:  # an interval of width 0 says nothing about chance
         return f"{shown}: unclear"
     return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
 
 
 def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Student's, for the mean."""
+    """Student's confidence interval for the mean."""
     from scipy.stats import t as student_t  # slow to import
 
     mean, n = statistics.mean(differences), len(differences)

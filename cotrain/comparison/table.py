@@ -1,4 +1,4 @@
-"""A small table of words, in the formats that people read, compute with, or print."""
+"""A small table of strings, as text, CSV, Markdown and LaTeX."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": 
 
 @dataclass(frozen=True)
 class Table:
-    columns: Mapping[str, Sequence[str]]  # heading -> one cell for each row
+    columns: Mapping[str, Sequence[str]]  # heading -> one cell per row
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -21,7 +21,7 @@ class Table:
 
     @property
     def text(self) -> str:
-        """Columns padded to their widest cell."""
+        """Columns are padded to their widest cell."""
         widths = [max(map(len, (heading, *cells))) for heading, cells in self.columns.items()]
         lines = [[*self.columns], ["-" * width for width in widths], *self.rows]
         return "".join(
@@ -48,7 +48,7 @@ class Table:
         return f"\\begin{{tabular}}{{{kinds}}}\n\\hline\n{body}\n\\hline\n\\end{{tabular}}\n"
 
     def write(self, folder: Path, name: str) -> None:
-        """NAME.txt, .csv, .md and .tex."""
+        """Write NAME.txt, .csv, .md and .tex."""
         formats = {"txt": self.text, "csv": self.csv, "md": self.markdown, "tex": self.latex}
         for ending, content in formats.items():
             write_whole(folder / f"{name}.{ending}", content.encode())

@@ -1,4 +1,4 @@
-"""The paper's studies, one file each: they train or measure, and set a table and a figure beside its numbers."""
+"""The paper's studies, one file each: they train or measure, and show a table and a figure next to its numbers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.registry import Registry
-from cotrain.studies.base import Asked, Scale, Study
+from cotrain.studies.base import Scale, Study, StudyOptions
 
 STUDIES = Registry("study", Study, __name__)  # type: ignore[type-abstract]
 
@@ -28,10 +28,11 @@ def study(
     memory: float | None = None,
     console: Console | None = None,
 ) -> Table:
-    """Do one of the paper's studies in the folder `out`; what is done there stays.
+    """Run one of the paper's studies in the folder `out`. Runs that are already finished there are kept.
 
-    Without `data` it is of the digits in minutes, and of the paper's data at other scales. The rest is as in `compare`.
+    Without `data` the study uses the digits at the scale "minutes", and the paper's data at the other scales. The other
+    arguments are as in `compare`.
     """
     console = console or Console(quiet=True)
-    asked = Asked(data, scale, out, seeds, config, settings or {}, preset, memory, console)
-    return STUDIES.named(which)().run(asked).table
+    options = StudyOptions(data, scale, out, seeds, config, settings or {}, preset, memory, console)
+    return STUDIES.named(which)().run(options).table

@@ -1,4 +1,4 @@
-"""The paper's ablation table: what is lost without each part of Multi-Head Co-Training."""
+"""The paper's ablation table: the error without each part of Multi-Head Co-Training."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, percent, reference_of
-from cotrain.studies.figures import errors_beside_papers
+from cotrain.studies.case import Case, CaseResult, percent, reference_among
+from cotrain.studies.figures import errors_next_to_paper
 from cotrain.studies.training import TrainingStudy
 
 
 class AblationStudy(TrainingStudy):
-    about = "what is lost without each part"
+    about = "the error without each part of the method"
 
     def cases(self, config: Config) -> list[Case]:
         one_head = {"method.heads": 1}
@@ -38,19 +38,21 @@ class AblationStudy(TrainingStudy):
             Case("no-average", "5) no averaged weights", settings={"optim.ema": 0.0}, paper_single=6.23, paper=5.30),
         ]
 
-    def table(self, found: Sequence[Found]) -> Table:
-        whole = reference_of(found)
+    def table(self, results: Sequence[CaseResult]) -> Table:
+        whole = reference_among(results)
         return Table(
             {
-                "ablation": [each.case.title for each in found],
-                "single head %": [spread([*each.single.values()]) for each in found],
-                "paper single %": [percent(each.case.paper_single) for each in found],
-                "ensemble %": [spread([*each.ensemble.values()]) for each in found],
-                "paper ensemble %": [percent(each.case.paper) for each in found],
-                "against the whole": ["" if each is whole else paired(whole.ensemble, each.ensemble) for each in found],
-                "n": [str(len(each.outputs)) for each in found],
+                "ablation": [each.case.title for each in results],
+                "single head %": [spread([*each.single.values()]) for each in results],
+                "paper single %": [percent(each.case.paper_single) for each in results],
+                "ensemble %": [spread([*each.ensemble.values()]) for each in results],
+                "paper ensemble %": [percent(each.case.paper) for each in results],
+                "against the whole": [
+                    "" if each is whole else paired(whole.ensemble, each.ensemble) for each in results
+                ],
+                "n": [str(len(each.outputs)) for each in results],
             }
         )
 
-    def figure(self, found: Sequence[Found]) -> Figure:
-        return errors_beside_papers(PRINTED, found)
+    def figure(self, results: Sequence[CaseResult]) -> Figure:
+        return errors_next_to_paper(PRINTED, results)

@@ -1,4 +1,4 @@
-"""What a study is: something that is asked for by name, and leaves a table and a figure beside the paper's numbers."""
+"""What a study is: it runs by name and writes a table and a figure next to the paper's numbers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from rich.console import Console
 
 from cotrain.config import Config
 from cotrain.data import Dataset
-from cotrain.studies.writing import Written
+from cotrain.studies.writing import StudyReport
 
 Scale = Literal["minutes", "hours", "published"]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a user asked a study for; None: the study's own."""
+class StudyOptions:
+    """What the user asked for. None means the study's own default."""
 
     data: str | Path | Dataset | None = None
     scale: Scale = "minutes"
@@ -37,4 +37,4 @@ class Study(ABC):
     about: ClassVar[str]  # what is varied or measured
 
     @abstractmethod
-    def run(self, asked: Asked) -> Written: ...
+    def run(self, options: StudyOptions) -> StudyReport: ...

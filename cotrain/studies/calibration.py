@@ -1,4 +1,4 @@
-"""FixMatch and Multi-Head Co-Training: how far their probabilities can be believed, before and after calibration."""
+"""How well calibrated FixMatch and Multi-Head Co-Training are, before and after temperature scaling."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,31 +19,31 @@ from cotrain.evaluation.calibration import (
 )
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.scores import Outputs
-from cotrain.studies.case import Case, Found
+from cotrain.studies.case import Case, CaseResult
 from cotrain.studies.figures import reliability_diagrams
 from cotrain.studies.training import TrainingStudy
 
 TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
-PAPERS = {
+PAPER_NUMBERS = {
     ("fixmatch", AS_IT_IS): {"ECE": "15.61", "accuracy": "74.93", "confidence": "78.75"},
     ("fixmatch", PAPER): {"ECE": "5.27"},
     ("mhct", AS_IT_IS): {"ECE": "below 15.61"},
     ("mhct", PAPER): {"ECE": "2.82"},
 }
-SHARED = ("unsupervised_ramp", "weak_pass")  # settings of co-training that FixMatch has too
+SHARED = ("unsupervised_ramp", "weak_pass")  # settings that co-training and FixMatch have in common
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method with one kind of temperature."""
+    """One method at one temperature."""
 
     title: str
-    papers: Mapping[str, str]  # what it tells
+    paper: Mapping[str, str]  # the numbers that it reports
     by_seed: list[Calibrated]
 
 
 class CalibrationStudy(TrainingStudy):
-    about = "FixMatch and co-training, before and after calibration"
+    about = "calibration of FixMatch and co-training, before and after temperature scaling"
     data = "cifar100"
     recipe = "cifar100"
     settings: ClassVar[Mapping[str, Any]] = {"data.valid_share": 0.1}
@@ -53,25 +53,25 @@ class CalibrationStudy(TrainingStudy):
         same = {f"method.{name}": base[name] for name in SHARED}
         return [Case("fixmatch", "FixMatch", method="fixmatch", settings=same), Case("mhct", "co-training")]
 
-    def table(self, found: Sequence[Found]) -> Table:
-        rows = [row for each in found for row in rows_of(each, [parts for _, parts in each.by_seed])]
+    def table(self, results: Sequence[CaseResult]) -> Table:
+        rows = [row for each in results for row in rows_of(each, [parts for _, parts in each.by_seed])]
 
         def over_seeds(number: Callable[[Calibration], float]) -> list[str]:
             return [spread([number(one.numbers) for one in row.by_seed]) for row in rows]
 
-        def told(what: str) -> list[str]:
-            return [row.papers.get(what, "") for row in rows]
+        def in_paper(what: str) -> list[str]:
+            return [row.paper.get(what, "") for row in rows]
 
         return Table(
             {
                 "method": [row.title for row in rows],
                 "ECE %": over_seeds(lambda one: one.ece),
-                "paper ECE": told("ECE"),
+                "paper ECE": in_paper("ECE"),
                 "temperature": [spread([one.temperature for one in row.by_seed]) for row in rows],
                 "accuracy %": over_seeds(lambda one: one.accuracy),
-                "paper acc.": told("accuracy"),
+                "paper acc.": in_paper("accuracy"),
                 "confidence %": over_seeds(lambda one: one.confidence),
-                "paper conf.": told("confidence"),
+                "paper conf.": in_paper("confidence"),
                 "adaptive ECE %": over_seeds(lambda one: one.adaptive_ece),
                 "NLL": over_seeds(lambda one: one.nll),
                 "Brier": over_seeds(lambda one: one.brier),
@@ -79,23 +79,23 @@ class CalibrationStudy(TrainingStudy):
             }
         )
 
-    def figure(self, found: Sequence[Found]) -> Figure:
-        """Of the first seed of each; diagrams of the same kind side by side."""
-        rows = [row for each in found for row in rows_of(each, [parts for _, parts in each.by_seed[:1]])]
+    def figure(self, results: Sequence[CaseResult]) -> Figure:
+        """The first seed of each method; methods at the same kind of temperature are side by side."""
+        rows = [row for each in results for row in rows_of(each, [parts for _, parts in each.by_seed[:1]])]
         rows.sort(key=lambda row: [*TITLES].index(row.by_seed[0].kind))
         return reliability_diagrams(PRINTED, {row.title: row.by_seed[0].reliability for row in rows})
 
 
-def rows_of(found: Found, by_seed: Sequence[Mapping[str, Outputs]]) -> list[Row]:
-    """As it is, with the paper's temperature, and with one fitted on valid images."""
+def rows_of(result: CaseResult, by_seed: Sequence[Mapping[str, Outputs]]) -> list[Row]:
+    """Uncalibrated, at the paper's temperature, and at one fitted on validation images."""
     with_each = [
-        calibrated(parts["test"], found.rule, temperatures(fitted_on(parts.get("valid"), found.rule)))
+        calibrated(parts["test"], result.rule, temperatures(fitted_on(parts.get("valid"), result.rule)))
         for parts in by_seed
     ]
     return [
         Row(
-            title=f"{found.case.title}{TITLES[same[0].kind]}",
-            papers=PAPERS.get((found.case.name, same[0].kind), {}),
+            title=f"{result.case.title}{TITLES[same[0].kind]}",
+            paper=PAPER_NUMBERS.get((result.case.name, same[0].kind), {}),
             by_seed=[*same],
         )
         for same in zip(*with_each, strict=True)

@@ -1,4 +1,4 @@
-"""A case of a study that trains, what its finished runs say, and how its setting differs from the paper's."""
+"""One case of a study that trains, the results of its finished runs, and how its settings differ from the paper's."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cotrain.comparison.budget import YARDSTICK, Length
+from cotrain.comparison.budget import BASELINE_METHOD, Length
 from cotrain.comparison.compare import Comparison, Contender
 from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
@@ -19,21 +19,21 @@ from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 
 NOTHING: Mapping[str, Any] = {}
-WHERE_FROM = {"per_method", "replaced"}  # settings of the optimiser that say where the others come from
+ORIGINS = {"per_method", "replaced"}  # optimiser settings that only record where the other ones come from
 
 
 @dataclass(frozen=True)
 class Case:
     """One row of a study: a method with some settings changed."""
 
-    name: str  # of its folder
+    name: str  # also the name of its folder
     title: str
     method: str = "mhct"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    reference: bool = False  # the others are compared with it
-    trainings: int = 1  # on the same split; all their heads are one ensemble
-    paper: float | None = None  # its error of the ensemble in percent; none: not told, or only drawn
-    paper_single: float | None = None  # and of a single head
+    reference: bool = False  # the other cases are compared with it
+    trainings: int = 1  # networks trained on the same split; all their heads form one ensemble
+    paper: float | None = None  # error of the ensemble in percent; None: not reported, or only in a figure
+    paper_single: float | None = None  # error of a single head
 
     @property
     def contenders(self) -> list[Contender]:
@@ -42,14 +42,14 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the finished runs of a case say."""
+class CaseResult:
+    """The results of the finished runs of a case."""
 
     case: Case
-    outputs: Mapping[int, Mapping[str, Outputs]]  # by seed: of test images, perhaps of valid ones
-    parameters: int  # of one training; 0: none is finished
+    outputs: Mapping[int, Mapping[str, Outputs]]  # by seed and part: "test", and "valid" if there are validation images
+    parameters: int  # of one network; 0: no run is finished
     length: Length
-    rule: str  # of the ensemble
+    rule: str  # how the ensemble votes
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
@@ -61,35 +61,35 @@ class Found:
 
     @property
     def single(self) -> dict[int, float]:
-        """Mean error of the heads, each by itself, in percent."""
+        """Mean error of the single heads, in percent."""
         return {seed: statistics.mean(scores.head_errors) for seed, scores in self.scores.items()}
 
     @property
     def ensemble(self) -> dict[int, float]:
-        """Error of all heads together, in percent."""
+        """Error of the ensemble of all heads, in percent."""
         return {seed: scores.error for seed, scores in self.scores.items()}
 
 
-def reference_of(found: Sequence[Found]) -> Found:
-    [reference] = [each for each in found if each.case.reference]
+def reference_among(results: Sequence[CaseResult]) -> CaseResult:
+    [reference] = [each for each in results if each.case.reference]
     return reference
 
 
-def table_of_structures(found: Sequence[Found], what: str, named: str) -> Table:
-    """Errors and cost by structure, each against the reference, by the name that it has there."""
-    reference = reference_of(found)
+def structure_table(results: Sequence[CaseResult], what: str, reference_name: str) -> Table:
+    """Errors and cost of each structure, compared with the reference, which the table calls `reference_name`."""
+    reference = reference_among(results)
     return Table(
         {
-            what: [each.case.title for each in found],
-            "ensemble %": [spread([*each.ensemble.values()]) for each in found],
-            "paper": [percent(each.case.paper) or "drawn only" for each in found],
-            "single head %": [spread([*each.single.values()]) for each in found],
-            f"against {named}": [
-                "" if each is reference else paired(reference.ensemble, each.ensemble) for each in found
+            what: [each.case.title for each in results],
+            "ensemble %": [spread([*each.ensemble.values()]) for each in results],
+            "paper": [percent(each.case.paper) or "drawn only" for each in results],
+            "single head %": [spread([*each.single.values()]) for each in results],
+            f"against {reference_name}": [
+                "" if each is reference else paired(reference.ensemble, each.ensemble) for each in results
             ],
-            "n": [str(len(each.outputs)) for each in found],
-            "parameters": [f"{each.parameters:,}" if each.parameters else "" for each in found],
-            f"step / {YARDSTICK}": [f"{each.length.cost:.1f}" for each in found],
+            "n": [str(len(each.outputs)) for each in results],
+            "parameters": [f"{each.parameters:,}" if each.parameters else "" for each in results],
+            f"step / {BASELINE_METHOD}": [f"{each.length.cost:.1f}" for each in results],
         }
     )
 
@@ -98,8 +98,8 @@ def percent(error: float | None) -> str:
     return "" if error is None else f"{error:.2f}"
 
 
-def found_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) -> Found:
-    """A seed counts when all trainings of the case are finished with it."""
+def result_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) -> CaseResult:
+    """The results so far. A seed counts when all networks of the case are trained."""
     outputs, parameters = {}, 0
     for seed in comparison.seeds:
         results = [comparison.result(contender, seed) for contender in case.contenders]
@@ -108,11 +108,11 @@ def found_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) -> 
             runs = [Run.open(comparison.run_folder(contender, seed)) for contender in case.contenders]
             outputs[seed] = together([run.outputs(len(comparison.dataset.classes)) for run in runs])
             parameters = finished[0]["parameters"]
-    return Found(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble)
+    return CaseResult(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble)
 
 
 def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
-    """One ensemble of the heads of several networks, which saw the same split."""
+    """One ensemble of the heads of several networks that were trained on the same split."""
     joined = {}
     for part, first in trainings[0].items():
         assert all(np.array_equal(each[part].rows, first.rows) for each in trainings)
@@ -120,12 +120,12 @@ def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:
     return joined
 
 
-def other_settings(ours: Config, papers: Config) -> Iterator[str]:
-    """A phrase for each setting that is not the paper's, but for those of the run that change no number."""
+def differing_settings(ours: Config, paper: Config) -> Iterator[str]:
+    """A phrase for each setting that differs from the paper's, except `run` settings that do not affect the results."""
     for section in ("data", "augment", "model", "method", "optim", "run"):
-        values, theirs = (getattr(each, section).model_dump(exclude=WHERE_FROM) for each in (ours, papers))
+        values, theirs = (getattr(each, section).model_dump(exclude=ORIGINS) for each in (ours, paper))
         if section == "optim":
-            values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, papers.unlabelled
+            values["unlabelled"], theirs["unlabelled"] = ours.unlabelled, paper.unlabelled
         for key in ("ensemble",) if section == "run" else values:
             if values[key] != theirs[key]:
                 yield f"{section}.{key} {plain(values[key])}, not {plain(theirs[key])}"

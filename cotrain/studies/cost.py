@@ -1,4 +1,4 @@
-"""The paper's table of cost: parameters and time of a step with one network, three, and one of three heads."""
+"""The paper's cost table: parameters and time per step of one network, of three, and of one with three heads."""
 
 import statistics
 from collections.abc import Iterator, Mapping
@@ -19,22 +19,22 @@ from cotrain.progress import counted, say
 from cotrain.recipes import as_released, recipe_named
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.checkpoint import make_folder, read_json, write_json
-from cotrain.studies.base import Asked, Study
-from cotrain.studies.case import other_settings
-from cotrain.studies.figures import times_beside_papers
-from cotrain.studies.writing import STUDY, Written
+from cotrain.studies.base import Study, StudyOptions
+from cotrain.studies.case import differing_settings
+from cotrain.studies.figures import times_next_to_paper
+from cotrain.studies.writing import STUDY, StudyReport
 from cotrain.types import UserError
 
 MEASURED = "measured.json"
-ITERATIONS = 10_000  # that the paper's minutes are of
+ITERATIONS = 10_000  # the paper gives minutes per so many iterations
 
 
 @dataclass(frozen=True)
 class Structure:
     name: str
     settings: Mapping[str, Any]
-    papers_parameters: str  # millions
-    papers_minutes: float
+    paper_parameters: str  # millions
+    paper_minutes: float
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Network:
     name: str
     recipe: str
     classes: int
-    structures: tuple[Structure, Structure, Structure]  # the others are compared with the first
+    structures: tuple[Structure, Structure, Structure]  # the other two are compared with the first
 
 
 ONE = {"method.heads": 1}
@@ -75,29 +75,29 @@ NETWORKS = (
 class Effort:
     """How much is measured."""
 
-    labelled: int  # images a step, unless a setting says so; seven times as many unlabelled ones
+    labelled: int  # images per step, unless a setting changes it; seven times as many are unlabelled
     turns: int
 
 
-USED = {"augment", "model", "method", "optim"}  # sections, with settings that a step depends on
-FIXED = {"method", "method.heads", "optim.steps"}  # but on these it does not, or they are what is compared
+USED = {"augment", "model", "method", "optim"}  # sections with settings that affect the time of a step
+FIXED = {"method", "method.heads", "optim.steps"}  # except these: they do not, or they are what is compared
 USED_OF_RUN = {"run.device", "run.precision", "run.channels_last", "run.compile"}
 EFFORTS = {"minutes": Effort(4, 3), "hours": Effort(16, 5), "published": Effort(64, 5)}
 
 
 class CostStudy(Study):
-    about = "parameters and time of a step"
+    about = "parameters and time per step"
 
-    def run(self, asked: Asked) -> Written:
-        if not (asked.data is asked.seeds is asked.config is asked.memory is None):
-            raise UserError("study cost measures steps of made-up images: it takes no data, seeds, memory or recipe")
-        folder = Path(asked.out or Path("runs") / f"study-cost-{asked.scale}")
-        return Cost(folder, EFFORTS[asked.scale], asked.preset, asked.settings).run(asked.console)
+    def run(self, options: StudyOptions) -> StudyReport:
+        if not (options.data is options.seeds is options.config is options.memory is None):
+            raise UserError("study cost times steps on made-up images: it takes no data, seeds, memory or recipe")
+        folder = Path(options.out or Path("runs") / f"study-cost-{options.scale}")
+        return Cost(folder, EFFORTS[options.scale], options.preset, options.settings).run(options.console)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A folder with what was measured so far."""
+    """The study in its folder, which holds the measurements so far."""
 
     folder: Path
     effort: Effort
@@ -114,41 +114,43 @@ class Cost:
         return config.changed({"optim.unlabelled": config.unlabelled})
 
     def title(self, network: Network) -> str:
-        """The paper's, of the paper's network."""
+        """The paper's name for the paper's network; otherwise the backbone that is timed."""
         used = self.base(network).model.backbone
         same = used == recipe_named(network.recipe).model.backbone
         return network.name if same else f"{used}, {network.classes} classes"
 
     def check(self) -> None:
-        self.base(NETWORKS[0])  # an unknown setting is told first
+        self.base(NETWORKS[0])  # raises the error for an unknown setting first
         used = {key for key in self.changes if key.partition(".")[0] in USED and key not in FIXED} | USED_OF_RUN
         if unused := [key for key in self.changes if key not in used]:
             raise UserError(
-                f"study cost takes no {', '.join(unused)}: it times steps of one network, of three, and of one with "
-                "three heads, on made-up images"
+                f"study cost takes no {', '.join(unused)}: it times the steps of one network, of three, and of one "
+                "with three heads, on made-up images"
             )
 
-    def run(self, console: Console) -> Written:
+    def run(self, console: Console) -> StudyReport:
         self.check()
         say(console, f"{self.caption} -> {self.folder}")
         seconds = self.measure(console)
-        heading = f"parameters and time of a step; {self.caption}"
-        written = Written(self.folder, "cost", heading, self.difference, table(self, seconds), figure(self, seconds))
-        written.write()
-        written.say(console)
-        return written
+        heading = f"parameters and time per step; {self.caption}"
+        report = StudyReport(self.folder, "cost", heading, self.difference, table(self, seconds), figure(self, seconds))
+        report.write()
+        report.show(console)
+        return report
 
     def measure(self, console: Console) -> dict[str, dict[str, list[float]]]:
-        """Seconds of a step by network and structure, in each turn; a network that was measured is not again."""
+        """Seconds per step by network and structure, one value per turn. Networks measured earlier are not repeated."""
         path, protocol = self.folder / MEASURED, self.protocol
         make_folder(self.folder, {MEASURED, STUDY})
         kept = read_json(path) if path.exists() else {"protocol": protocol, "seconds": {}}
         if not isinstance(kept, dict) or not {"protocol", "seconds"} <= kept.keys():
-            raise UserError(f"{path} is damaged; delete it to measure anew")
+            raise UserError(f"{path} is damaged; delete it to measure again")
         if changed := differences(kept["protocol"], protocol):
-            raise UserError(f"{self.folder} was measured otherwise ({'; '.join(changed)}); choose another --out")
-        left = [network for network in NETWORKS if network.name not in kept["seconds"]]
-        for network in counted(left, len(left), "measuring", console):
+            raise UserError(
+                f"{self.folder} was measured under other settings ({'; '.join(changed)}); choose another --out"
+            )
+        remaining = [network for network in NETWORKS if network.name not in kept["seconds"]]
+        for network in counted(remaining, len(remaining), "measuring", console):
             tasks = {
                 structure.name: Task(self.config(network, structure).model_dump(), classes=network.classes)
                 for structure in network.structures
@@ -174,7 +176,7 @@ class Cost:
         device = pick_device(config.run.device)
         precision = str(pick_precision(config.run.precision, device)).removeprefix("torch.")
         return (
-            f"{config.optim.labelled} labelled and {config.unlabelled} unlabelled made-up images of 32x32 a step; "
+            f"{config.optim.labelled} labelled and {config.unlabelled} unlabelled made-up 32x32 images per step; "
             f"{precision} on {device}, {torch.get_num_threads()} threads; medians of {self.effort.turns} turns"
         )
 
@@ -183,14 +185,14 @@ class Cost:
         phrases: list[str] = []
         for network in NETWORKS:
             ours, paper = self.base(network), recipe_named(network.recipe)
-            told_below = {"method.weak_pass": weak_pass(ours)}
+            reported_below = {"method.weak_pass": weak_pass(ours)}
             unused = {"run.ensemble": ours.run.ensemble}
-            same = {"optim.unlabelled": paper.unlabelled, **told_below, **unused}
-            phrases += other_settings(ours, paper.changed(same))
-        phrases.append("another machine (the paper's had a V100)")
+            same = {"optim.unlabelled": paper.unlabelled, **reported_below, **unused}
+            phrases += differing_settings(ours, paper.changed(same))
+        phrases.append("another machine (the paper used a V100)")
         if weak_pass(self.base(NETWORKS[0])) == "separate":
-            phrases.append("weak views go through the network without a gradient (--preset code: with one)")
-        return f"not as in the paper: {'; '.join(dict.fromkeys(phrases))}"
+            phrases.append("no gradient through the weak views (--preset code has one)")
+        return f"differs from the paper: {'; '.join(dict.fromkeys(phrases))}"
 
 
 def weak_pass(config: Config) -> str:
@@ -199,7 +201,7 @@ def weak_pass(config: Config) -> str:
 
 
 def rows_of(seconds: Mapping[str, Mapping[str, list[float]]]) -> Iterator[tuple[Network, Structure, float, float]]:
-    """Every structure with its seconds a step, and how many times the original's that is."""
+    """Every structure with its seconds per step, and their ratio to the original's."""
     for network in NETWORKS:
         medians = {name: statistics.median(turns) for name, turns in seconds[network.name].items()}
         for structure in network.structures:
@@ -218,12 +220,12 @@ def table(cost: Cost, seconds: Mapping[str, Mapping[str, list[float]]]) -> Table
             "network": [cost.title(network) for network, *_ in rows],
             "structure": [structure.name for _, structure, *_ in rows],
             "parameters M": [f"{parameters(network, structure) / 1e6:.2f}" for network, structure, *_ in rows],
-            "paper M": [structure.papers_parameters for _, structure, *_ in rows],
+            "paper M": [structure.paper_parameters for _, structure, *_ in rows],
             "s / step": [f"{each:.3g}" for *_, each, _ in rows],
             "/ original": [f"{ratio:.2f}" for *_, ratio in rows],
-            "paper / original": [f"{ratio:.2f}" for ratio in map(_papers_ratio, rows)],
+            "paper / original": [f"{ratio:.2f}" for ratio in map(_paper_ratio, rows)],
             f"min / {ITERATIONS:,}": [f"{each * ITERATIONS / 60:,.0f}" for *_, each, _ in rows],
-            "paper min": [f"{structure.papers_minutes:.0f}" for _, structure, *_ in rows],
+            "paper min": [f"{structure.paper_minutes:.0f}" for _, structure, *_ in rows],
         }
     )
 
@@ -232,10 +234,10 @@ def figure(cost: Cost, seconds: Mapping[str, Mapping[str, list[float]]]) -> Figu
     ratios: dict[str, dict[str, tuple[float, float]]] = {cost.title(network): {} for network in NETWORKS}
     for row in rows_of(seconds):
         network, structure, _, ratio = row
-        ratios[cost.title(network)][structure.name] = ratio, _papers_ratio(row)
-    return times_beside_papers(PRINTED, ratios)
+        ratios[cost.title(network)][structure.name] = ratio, _paper_ratio(row)
+    return times_next_to_paper(PRINTED, ratios)
 
 
-def _papers_ratio(row: tuple[Network, Structure, float, float]) -> float:
+def _paper_ratio(row: tuple[Network, Structure, float, float]) -> float:
     network, structure, *_ = row
-    return structure.papers_minutes / network.structures[0].papers_minutes
+    return structure.paper_minutes / network.structures[0].paper_minutes

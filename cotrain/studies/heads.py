@@ -1,16 +1,16 @@
-"""How many heads: error and parameters with one to seven of them, as the paper draws them."""
+"""How many heads: error and parameters with one to seven heads, as in the paper's figure."""
 
 from collections.abc import Sequence
 
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, table_of_structures
+from cotrain.studies.case import Case, CaseResult, structure_table
 from cotrain.studies.figures import errors_and_parameters
 from cotrain.studies.training import TrainingStudy
 
-MOST = 7
-TOLD = {1: 4.43, 3: 3.84}  # percent, in the paper's table of ablations; the others it only draws
+MOST_HEADS = 7
+PAPER_ERRORS = {1: 4.43, 3: 3.84}  # percent, from the paper's ablation table; its figure has the others
 
 
 class HeadsStudy(TrainingStudy):
@@ -23,13 +23,13 @@ class HeadsStudy(TrainingStudy):
                 str(heads),
                 settings={"method.heads": heads},
                 reference=heads == 1,
-                paper=TOLD.get(heads),
+                paper=PAPER_ERRORS.get(heads),
             )
-            for heads in range(1, MOST + 1)
+            for heads in range(1, MOST_HEADS + 1)
         ]
 
-    def table(self, found: Sequence[Found]) -> Table:
-        return table_of_structures(found, "heads", "one head")
+    def table(self, results: Sequence[CaseResult]) -> Table:
+        return structure_table(results, "heads", "one head")
 
-    def figure(self, found: Sequence[Found]) -> Figure:
-        return errors_and_parameters(PRINTED, found, "heads")
+    def figure(self, results: Sequence[CaseResult]) -> Figure:
+        return errors_and_parameters(PRINTED, results, "heads")

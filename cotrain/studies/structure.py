@@ -1,4 +1,4 @@
-"""Where the shared trunk ends and the heads begin, as the paper draws it."""
+"""Where the shared trunk ends and the heads begin, as in the paper's figure."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from cotrain.config import Config
 from cotrain.model import Backbone
 from cotrain.model.build import parts_of
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, Found, table_of_structures
+from cotrain.studies.case import Case, CaseResult, structure_table
 from cotrain.studies.figures import errors_and_parameters
 from cotrain.studies.training import TrainingStudy
 from cotrain.types import UserError
@@ -17,10 +17,13 @@ class StructureStudy(TrainingStudy):
     about = "where the trunk ends and the heads begin"
 
     def cases(self, config: Config) -> list[Case]:
-        """From separate networks to heads that are no more than a classifier."""
+        """From separate networks to heads that are only a classifier."""
         net = parts_of(config.model, config.method, channels=3, classes=2)
         if not isinstance(net, Backbone):
-            raise UserError(f"study structure cuts stages, and {config.model.backbone} comes as a trunk and heads")
+            raise UserError(
+                f"study structure needs a network of stages to cut; {config.model.backbone} is a trunk and heads, "
+                "already cut"
+            )
         return [
             Case(
                 f"share-{cut}",
@@ -32,8 +35,8 @@ class StructureStudy(TrainingStudy):
             for cut in net.cuts
         ]
 
-    def table(self, found: Sequence[Found]) -> Table:
-        return table_of_structures(found, "last shared stage", "the paper's cut")
+    def table(self, results: Sequence[CaseResult]) -> Table:
+        return structure_table(results, "last shared stage", "the paper's cut")
 
-    def figure(self, found: Sequence[Found]) -> Figure:
-        return errors_and_parameters(PRINTED, found, "last shared stage")
+    def figure(self, results: Sequence[CaseResult]) -> Figure:
+        return errors_and_parameters(PRINTED, results, "last shared stage")

@@ -1,4 +1,4 @@
-"""A study that trains: at which scale, on which data, and what it writes as runs finish."""
+"""A study that trains networks: its scale, its data, and the report that it updates after every run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from cotrain.data import Dataset
 from cotrain.pipeline.fit import configured, opened
 from cotrain.recipes import recipe_named
 from cotrain.report.figures import Figure
-from cotrain.studies.base import Asked, Scale, Study
-from cotrain.studies.case import Case, Found, found_of, other_settings
-from cotrain.studies.writing import Written
+from cotrain.studies.base import Scale, Study, StudyOptions
+from cotrain.studies.case import Case, CaseResult, differing_settings, result_of
+from cotrain.studies.writing import StudyReport
 from cotrain.types import UserError
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of the runs of a study."""
+    """How long the runs of a study are, and how many seeds it has."""
 
-    steps: int | None  # none: the recipe's
+    steps: int | None  # None: the recipe's
     seeds: int
 
 
@@ -34,24 +34,24 @@ SIZES: dict[Scale, Size] = {"minutes": Size(250, 3), "hours": Size(None, 3), "pu
 
 
 class TrainingStudy(Study, ABC):
-    """Cases that are trained on the same splits, as a table and a figure."""
+    """Cases trained on the same splits, shown as a table and a figure."""
 
-    data: ClassVar[str] = "cifar10"  # the paper's
+    data: ClassVar[str] = "cifar10"  # the dataset in the paper
     recipe: ClassVar[str] = "cifar10"
-    settings: ClassVar[Mapping[str, Any]] = {}  # of every case
+    settings: ClassVar[Mapping[str, Any]] = {}  # of all cases
 
     @abstractmethod
     def cases(self, config: Config) -> list[Case]: ...
 
     @abstractmethod
-    def table(self, found: Sequence[Found]) -> Table: ...
+    def table(self, results: Sequence[CaseResult]) -> Table: ...
 
     @abstractmethod
-    def figure(self, found: Sequence[Found]) -> Figure:
-        """One case at least has finished runs."""
+    def figure(self, results: Sequence[CaseResult]) -> Figure:
+        """Called when at least one case has finished runs."""
 
-    def run(self, asked: Asked) -> Written:
-        return Training.of(self, asked).run(asked.console)
+    def run(self, options: StudyOptions) -> StudyReport:
+        return Training.of(self, options).run(options.console)
 
 
 @dataclass(frozen=True)
@@ -61,62 +61,62 @@ class Training:
     comparison: Comparison
 
     @classmethod
-    def of(cls, study: TrainingStudy, asked: Asked) -> "Training":
-        """With everything checked that can be, before anything is written."""
-        data, config, scale = asked.data, asked.config, asked.scale
+    def of(cls, study: TrainingStudy, options: StudyOptions) -> "Training":
+        """Check everything that can be checked before anything is written."""
+        data, config, scale = options.data, options.config, options.scale
         paper, size = recipe_named(study.recipe), SIZES[scale]
-        changes = {**study.settings, **({"optim.steps": size.steps} if size.steps else {}), **asked.settings}
+        changes = {**study.settings, **({"optim.steps": size.steps} if size.steps else {}), **options.settings}
         if data is None and scale == "minutes":
             data = "digits"
         elif data is None:
             data, changes = study.data, {"data.labels": paper.data.labels, **changes}
         if config is None and scale == "published":
             config = paper
-        data = opened(data, config, changes, asked.memory, asked.console)
-        base = configured(data, config, asked.preset, changes)
+        data = opened(data, config, changes, options.memory, options.console)
+        base = configured(data, config, options.preset, changes)
         cases = study.cases(base)
-        for key in asked.settings:
+        for key in options.settings:
             if all(key in case.settings for case in cases):
-                raise UserError(f"study {study.name} sets {key} itself; leave it out")
+                raise UserError(f"study {study.name} varies {key} itself; leave it out")
         comparison = Comparison.of(
             data,
-            Path(asked.out or Path("runs") / f"study-{study.name}-{data.name}-{scale}"),
+            Path(options.out or Path("runs") / f"study-{study.name}-{data.name}-{scale}"),
             [contender for case in cases for contender in case.contenders],
-            seeds=size.seeds if asked.seeds is None else asked.seeds,
+            seeds=size.seeds if options.seeds is None else options.seeds,
             config=base,
-            settings={key: value for key, value in (asked.settings or {}).items() if key.startswith("optim.")},
+            settings={key: value for key, value in (options.settings or {}).items() if key.startswith("optim.")},
             what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
-            raise UserError(f"{data.name} has no labelled test images, and none are set aside; a study needs some")
+            raise UserError(f"{data.name} has no labelled test images; a study needs some: set data.test_share above 0")
         return cls(study, cases, comparison)
 
-    def run(self, console: Console) -> Written:
+    def run(self, console: Console) -> StudyReport:
         plan, failed = self.comparison.train(console, self.write)
-        written = self.write(plan)
-        if written is not None:
-            written.say(console)
+        report = self.write(plan)
+        if report is not None:
+            report.show(console)
         if failed:
-            raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")
-        if written is None:
-            raise UserError("no case of the study is finished yet; other processes train its runs")
-        return written
+            raise UserError(f"{len(failed)} runs failed; {failed[0]}; run the same command to try again")
+        if report is None:
+            raise UserError("no case of the study is finished yet; other processes are training its runs")
+        return report
 
-    def write(self, plan: Mapping[str, Length]) -> Written | None:
-        """What is finished so far."""
-        found = [found_of(case, self.comparison, plan) for case in self.cases]
-        if not any(each.outputs for each in found):
+    def write(self, plan: Mapping[str, Length]) -> StudyReport | None:
+        """Write a report on the runs that are finished so far."""
+        results = [result_of(case, self.comparison, plan) for case in self.cases]
+        if not any(each.outputs for each in results):
             return None
-        written = Written(
+        report = StudyReport(
             self.comparison.folder,
             self.study.name,
             self.heading,
-            what_differs(self.study, self.comparison.dataset, self.comparison.base, self.comparison.for_all),
-            self.study.table(found),
-            self.study.figure(found),
+            differences_from_paper(self.study, self.comparison.dataset, self.comparison.base, self.comparison.for_all),
+            self.study.table(results),
+            self.study.figure(results),
         )
-        written.write()
-        return written
+        report.write()
+        return report
 
     @property
     def heading(self) -> str:
@@ -127,24 +127,23 @@ class Training:
         )
 
 
-def what_differs(study: TrainingStudy, dataset: Dataset, config: Config, for_all: Mapping[str, Any]) -> str:
-    """In words, every setting of training and voting that is not the paper's, so that nobody takes one number for the
-    other.
+def differences_from_paper(study: TrainingStudy, dataset: Dataset, config: Config, for_all: Mapping[str, Any]) -> str:
+    """Every setting of training and voting that differs from the paper's, so that nobody confuses the two results.
 
-    A case is held against the same case in the paper's recipe: what it varies is no difference, and a setting of one
-    method alone is said of that method. `for_all` are optimiser settings that the user asked for.
+    Each case is compared with the same case in the paper's recipe, so what a study varies does not count. If only one
+    method differs, the phrase names it. `for_all` are the optimiser settings that the user asked for.
     """
     paper = recipe_named(study.recipe)
-    theirs = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
+    in_paper = {case.name: case.contenders[0].config(paper) for case in study.cases(paper)}
     methods: dict[str, set[str]] = {}  # by phrase, in order
-    cases = [case for case in study.cases(config) if case.name in theirs]
+    cases = [case for case in study.cases(config) if case.name in in_paper]
     for case in cases:
         ours = replace(case.contenders[0], settings={**for_all, **case.settings}).config(config)
-        for phrase in other_settings(ours, theirs[case.name]):
+        for phrase in differing_settings(ours, in_paper[case.name]):
             methods.setdefault(phrase, set()).add(case.method)
-    everywhere = {case.method for case in cases}
+    all_methods = {case.method for case in cases}
     used = Path(dataset.source or dataset.name).name
     parts = [] if dataset.source == study.data else [f"{used} instead of {study.data}"]
     for phrase, where in methods.items():
-        parts.append(phrase if where == everywhere else f"{phrase} ({', '.join(sorted(where))})")
-    return f"not as in the paper: {'; '.join(parts)}" if parts else "as in the paper"
+        parts.append(phrase if where == all_methods else f"{phrase} ({', '.join(sorted(where))})")
+    return f"differs from the paper: {'; '.join(parts)}" if parts else "as in the paper"

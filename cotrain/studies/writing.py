@@ -1,4 +1,4 @@
-"""What a study leaves in its folder: a table, a figure, and both with their words in study.md."""
+"""The report of a study: a table, a figure, and study.md, which shows both with a description."""
 
 import shlex
 import sys
@@ -17,11 +17,11 @@ STUDY = "study.md"
 
 
 @dataclass(frozen=True)
-class Written:
+class StudyReport:
     folder: Path
     name: str
     heading: str
-    difference: str  # to the paper's setting
+    difference: str  # from the paper's settings
     table: Table
     figure: Figure
 
@@ -39,9 +39,9 @@ class Written:
         ]
         write_whole(self.folder / STUDY, ("\n\n".join(parts) + "\n").encode())
 
-    def say(self, console: Console) -> None:
+    def show(self, console: Console) -> None:
         say(console, f"\n{self.heading}\n\n{self.table.text}\n{self.difference}\n")
-        say(console, f"also in {self.folder}: table.txt, .csv, .md and .tex, figure.png, and study.md with both")
+        say(console, f"saved in {self.folder}: table.txt, .csv, .md and .tex; figure.png; and study.md with both")
 
 
 def _sentence(words: str) -> str:

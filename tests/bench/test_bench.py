@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: the same step, the released computation, the bare operations."""
+"""The benchmark measures what it claims: the same step, the released computation, the bare operations."""
 
 import os
 import platform
@@ -68,7 +68,7 @@ def test_bare_operations_are_those_of_the_step() -> None:
     bare.run()
 
 
-def test_workers_take_turns_and_say_what_they_took() -> None:
+def test_workers_take_turns_and_report_their_times() -> None:
     task = Task(CONFIG.model_dump(), images=200, threads=1)
     timings = race(
         {"step": task, "labelled": replace(task, config=CONFIG.changed({"method": "supervised"}).model_dump())}, 4, 0.1
@@ -89,7 +89,7 @@ def test_advice_names_what_is_clearly_faster_and_nothing_else() -> None:
     lines = list(advice(bench, rows))
     assert lines[0] == "recommended: --run.precision bfloat16 (2.00 times as fast)"
     assert lines[-1].startswith("50 steps of 1.5 s take 1:15 here")
-    assert "the settings as they are; none of 1 others" in next(advice(bench, [rows[0], rows[2]]))
+    assert "the current settings; none of 1 others" in next(advice(bench, [rows[0], rows[2]]))
     assert "1.00" not in "".join(shown(rows[1]))
     assert "0.50 (0.50)" in "".join(shown(rows[1]))
 

@@ -182,7 +182,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("predict absent image.png", "there is no run absent"),
         ("predict absent", "predict needs image files"),
         ("report absent", "there is no run absent"),
-        ("report", "report needs a run folder"),
+        ("report", "report needs one or more run folders"),
         ("describe nothing", "there is no recipe 'nothing'"),
     ],
 )

@@ -197,10 +197,10 @@ def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
         seeds=1,
         settings={"optim.steps": 90},
     )
-    planning, yardstick = comparison.planning, Pace(0.1, 0.0)
+    planning, baseline = comparison.planning, Pace(0.1, 0.0)
 
     def length(name: str, pace: Pace, budget: float | None) -> Length:
-        return planning.length(name, pace, yardstick, budget)
+        return planning.length(name, pace, baseline, budget)
 
     assert length("mhct", Pace(0.4, 0.0), None) == Length(90, pytest.approx(36), pytest.approx(4))
     assert length("mhct", Pace(0.4, 0.0), 20.1).steps == 50
@@ -276,7 +276,7 @@ def test_comparisons_with_other_rules_for_the_optimiser_are_not_mixed(
     }.items():
         with pytest.raises(SystemExit):
             compare(tmp_path / "out", *words, *more.split())
-        assert f"is another comparison ({difference}); choose another --out" in capsys.readouterr().err
+        assert f"belongs to another comparison ({difference}); choose another --out" in capsys.readouterr().err
     compare(tmp_path / "same", *words, "--same-optimiser")
     assert rows(tmp_path / "same")["supervised"]["optimiser"] == "SGD 0.3"
     for ending in ("txt", "md", "tex"):
@@ -323,7 +323,10 @@ def test_another_protocol_in_the_same_folder_is_refused(compared: Path, capsys: 
     with pytest.raises(SystemExit) as end:
         compare(compared, "--methods", "mhct", "--optim.lr", "0.2")
     assert end.value.code == 2
-    assert "is another comparison (optim.lr was 0.1 and is now 0.2); choose another --out" in capsys.readouterr().err
+    assert (
+        "belongs to another comparison (optim.lr was 0.1 and is now 0.2); choose another --out"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_comparison_of_an_earlier_version_goes_on_where_nothing_else_differs(
@@ -352,7 +355,7 @@ def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: 
     (tmp_path / "out" / "plan.json").write_text("{}")
     (tmp_path / "file").touch()
     for name, expected in {
-        "out": "plan.json is damaged; delete it to plan anew",
+        "out": "plan.json is damaged; delete it to plan again",
         "file": "choose another --out",
     }.items():
         with pytest.raises(SystemExit):

@@ -358,7 +358,7 @@ def test_data_that_moved_or_changed_are_a_reason_not_an_error(tmp_path: Path) ->
     found, reason = data_of(run)
     assert found is not None and reason == ""
     path.rename(tmp_path / "moved.npz")
-    assert data_of(run) == (None, f"The data are not at {path} any more; --data says where they are.")
+    assert data_of(run) == (None, f"The data are no longer at {path}; use --data to say where they are now.")
     found, reason = data_of(run, data=str(tmp_path / "moved.npz"))
     assert found is not None and reason == ""
     np.savez(path, train_images=255 - noise.images.numpy(), train_labels=noise.labels.numpy())
@@ -384,7 +384,7 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
     shutil.copytree(run.folder, "run")
     Path("run/report.html").write_text("an older page")
     main(["report", "run"])  # its data came as arrays and are gone
-    assert "no images; The run was made from arrays" in capsys.readouterr().out
+    assert "no images; The run was trained on arrays" in capsys.readouterr().out
     assert "No images are shown" in Path("run/report.html").read_text()
     shutil.copy("run/report.html", "report.html")
     main(["report", "run", "run"])  # one of ours may be written anew
@@ -422,7 +422,7 @@ def test_several_runs_have_their_images_to_label_next(tmp_path: Path, monkeypatc
     for run in runs:
         assert {int(line.split(",")[1]) for line in read_rows(run)} == {*run.split.unlabelled} - {*run.split.labelled}
     assert not (gone.folder / "label_next.csv").exists()
-    assert "gone: no images; The run was made from arrays" in capsys.readouterr().out
+    assert "gone: no images; The run was trained on arrays" in capsys.readouterr().out
     listed = runs[0].folder.joinpath("label_next.csv").read_bytes()
     main(["report", "one"])
     assert runs[0].folder.joinpath("label_next.csv").read_bytes() == listed
@@ -456,7 +456,7 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
     Path("half/result.json").unlink()
     assert "half is not finished: there is no result.json" in refused(["report", "half"], capsys)
     assert "there is no run absent" in refused(["report", "absent"], capsys)
-    assert "report needs a run folder" in refused(["report"], capsys)
+    assert "report needs one or more run folders" in refused(["report"], capsys)
     shutil.copytree(run.folder, "old", ignore=without_page)
     Path("old/scores.npz").unlink()
     assert "scores.npz is not there or damaged" in refused(["report", "old"], capsys)

@@ -1,4 +1,4 @@
-"""The paper's table of cost."""
+"""The paper's cost table."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from cotrain.studies.cost import EFFORTS, NETWORKS, Cost
 
 
 def timings(slow: dict[str, float]) -> Any:
-    """As `race` would tell, of steps that take so many seconds."""
+    """What `race` would return for steps that take so many seconds."""
 
     def race(tasks: dict[str, Any], turns: int) -> dict[str, Timing]:
         width = 8 if next(iter(tasks.values())).config["model"]["backbone"] == "wrn-28-8" else 2
@@ -40,15 +40,15 @@ def test_the_cost_is_the_papers_table(tmp_path: Path, monkeypatch: pytest.Monkey
         assert picture.width > 900
     page = (tmp_path / "out" / "study.md").read_text()
     batch = "optim.labelled 4, not 64; optim.unlabelled 28, not 448; another machine"
-    assert f"Not as in the paper: {batch} (the paper's had a V100); weak views go through" in page
+    assert f"Differs from the paper: {batch} (the paper used a V100); no gradient through the weak views" in page
 
 
 def test_what_differs_from_the_papers_cost_is_what_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def difference(effort: str = "minutes", preset: str = "paper", **changes: Any) -> str:
         return Cost(Path("nowhere"), EFFORTS[effort], preset, changes).difference
 
-    machine = "not as in the paper: another machine (the paper's had a V100)"
-    weak = "; weak views go through the network without a gradient (--preset code: with one)"
+    machine = "differs from the paper: another machine (the paper used a V100)"
+    weak = "; no gradient through the weak views (--preset code has one)"
     assert difference("published") == difference(**{"optim.labelled": "64"}) == machine + weak
     released = difference("published", "code")
     assert "method.normaliser batch, not selected" in released
@@ -70,7 +70,7 @@ def test_what_differs_from_the_papers_cost_is_what_was_used(tmp_path: Path, monk
         ({}, (4, 28)),
     ],
 )
-def test_there_are_seven_times_as_many_unlabelled_images_unless_said(
+def test_there_are_seven_times_as_many_unlabelled_images_by_default(
     changes: dict[str, Any], batch: tuple[int, int]
 ) -> None:
     cost = Cost(Path("nowhere"), EFFORTS["minutes"], "paper", changes)
@@ -78,7 +78,7 @@ def test_there_are_seven_times_as_many_unlabelled_images_unless_said(
     assert {(config.optim.labelled, config.unlabelled) for config in used} == {batch}
 
 
-def test_networks_that_were_measured_are_not_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_that_were_measured_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"original": 1.0, "three models": 2.0, "ours": 1.5}
 
     def no_memory(tasks: dict[str, Any], turns: int) -> dict[str, Timing]:
@@ -94,10 +94,10 @@ def test_networks_that_were_measured_are_not_again(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cotrain.studies.cost, "race", timings(dict.fromkeys(seconds, 9.0)))
     table = study("cost", out=tmp_path / "out")
     assert table.columns["/ original"] == ["1.00", "2.00", "1.50", "1.00", "1.00", "1.00"]
-    with pytest.raises(UserError, match=r"was measured otherwise .*optim.labelled was 4 and is now 16"):
+    with pytest.raises(UserError, match=r"was measured under other settings .*optim.labelled was 4 and is now 16"):
         study("cost", scale="hours", out=tmp_path / "out")
     (tmp_path / "out" / "measured.json").write_text("[]")
-    with pytest.raises(UserError, match="damaged; delete it to measure anew"):
+    with pytest.raises(UserError, match="damaged; delete it to measure again"):
         study("cost", out=tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""The paper's studies: what is trained, what the tables say of it, and how a study goes on."""
+"""The paper's studies: what is trained, what the tables show, and how a study is resumed."""
 
 import csv
 import io
@@ -28,10 +28,10 @@ from cotrain.recipes import as_released
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.studies import STUDIES, study
-from cotrain.studies.base import Asked, Scale
-from cotrain.studies.case import Found, found_of
+from cotrain.studies.base import Scale, StudyOptions
+from cotrain.studies.case import CaseResult, result_of
 from cotrain.studies.cost import EFFORTS
-from cotrain.studies.training import SIZES, Training, what_differs
+from cotrain.studies.training import SIZES, Training, differences_from_paper
 from tests import processes
 from tests.processes import Signal
 
@@ -137,7 +137,7 @@ def test_the_figure_is_drawn_and_stands_in_the_page_of_the_study(
     for colour in ((31, 111, 178), (196, 98, 10)):  # ensemble and single heads
         assert (abs(picture.astype(int) - colour).sum(-1) < 30).sum() > 100
     page = (folder / "study.md").read_text()
-    assert "Not as in the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
+    assert "Differs from the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
     assert "optim.steps 6, not 1048576" in page and "optim.unlabelled 16, not 448" in page and "(figure.png)" in page
     assert (folder / "table.md").read_text().rstrip() in page
     assert all(title in page for title in rows)
@@ -151,7 +151,7 @@ def test_what_is_done_is_not_done_again_and_seeds_can_be_added(
     assert len(before) == 16
     assert done("ablation", folder, seeds=1)["5) no averaged weights"]["n"] == "1"
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/seed-*/result.json")} == before
-    with pytest.raises(UserError, match=r"is another comparison \(optim.lr was 0.1 and is now 0.2\)"):
+    with pytest.raises(UserError, match=r"belongs to another comparison \(optim.lr was 0.1 and is now 0.2\)"):
         done("ablation", folder, settings={"optim.lr": 0.2})
 
 
@@ -164,9 +164,9 @@ def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, di
     assert (folder / "table.csv").read_text() == before
 
 
-def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Path) -> None:
+def test_a_study_that_others_have_just_begun_has_no_table_yet(tmp_path: Path) -> None:
     training = Training.of(
-        STUDIES["calibration"](), Asked(None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+        STUDIES["calibration"](), StudyOptions(None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
     )
     comparison = training.comparison
     comparison.plan(Console(quiet=True))
@@ -175,7 +175,9 @@ def test_a_study_that_others_have_just_begun_has_nothing_to_say_yet(tmp_path: Pa
             config = contender.config(comparison.base)
             run = Run.create(comparison.run_folder(contender, 0), config, comparison.split(0))
             held.enter_context(run.locked())
-        with pytest.raises(UserError, match="no case of the study is finished yet; other processes train its runs"):
+        with pytest.raises(
+            UserError, match="no case of the study is finished yet; other processes are training its runs"
+        ):
             training.run(Console(quiet=True))
 
 
@@ -201,14 +203,14 @@ def test_a_folder_of_something_else_is_left_alone(
     ("which", "key", "value"), [("heads", "method.heads", 3), ("structure", "model.share", "stem")]
 )
 def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"study {which} sets {key} itself; leave it out"):
+    with pytest.raises(UserError, match=f"study {which} varies {key} itself; leave it out"):
         study(which, settings={key: value}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"](), Asked(None, "minutes", out=folder, seeds=2, settings=QUICK))
+    training = Training.of(STUDIES["ablation"](), StudyOptions(None, "minutes", out=folder, seeds=2, settings=QUICK))
     aside = folder / "one-head-again-2" / "seed-1" / "aside.json"
     result = aside.with_name("result.json").rename(aside)
     written = training.write(training.comparison.plan(Console(quiet=True)))
@@ -219,15 +221,15 @@ def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dic
 
 def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"](), Asked(None, "minutes", out=folder, seeds=2, settings=QUICK))
+    training = Training.of(STUDIES["ablation"](), StudyOptions(None, "minutes", out=folder, seeds=2, settings=QUICK))
     plan = training.comparison.plan(Console(quiet=True))
-    first, *others = [found_of(case, training.comparison, plan) for case in training.cases]
+    first, *others = [result_of(case, training.comparison, plan) for case in training.cases]
     drawn = training.study.figure([replace(first, outputs={}), *others])  # matplotlib's warning would be an error
     [legend] = [axes.get_legend() for axes in drawn.canvas.axes if axes.get_legend()]
     assert [text.get_text() for text in legend.get_texts()] == ["single head", "ensemble"]
 
 
-def test_a_killed_study_goes_on(tmp_path: Path) -> None:
+def test_a_killed_study_is_resumed(tmp_path: Path) -> None:
     words = ["study", "calibration", "--steps", "12", "--seeds", "1", "--labels", "20", "--out", str(tmp_path / "out")]
     words += [
         "--optim.labelled",
@@ -303,7 +305,7 @@ def test_structures_are_compared_with_the_papers_cut(tmp_path: Path) -> None:
     assert [name for name, row in rows.items() if not row["against the paper's cut"]] == ["group2"]
 
 
-def test_calibration_says_what_the_kept_scores_say(tmp_path: Path) -> None:
+def test_calibration_agrees_with_the_saved_scores(tmp_path: Path) -> None:
     rows = done("calibration", tmp_path / "out", settings={"optim.steps": 30})
     assert [*rows] == [
         *("FixMatch", "FixMatch, T = 2", "FixMatch, T fitted"),
@@ -355,7 +357,7 @@ def test_the_diagrams_of_the_first_seed_take_no_others(monkeypatch: pytest.Monke
         for seed in range(3)
     }
     found = [
-        Found(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities")
+        CaseResult(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities")
         for case in STUDIES["calibration"]().cases(recipe_named("small32"))
     ]
     fitted: list[torch.Tensor] = []
@@ -376,42 +378,49 @@ def test_the_published_scale_is_the_papers(toy: Dataset, tmp_path: Path) -> None
         source="cifar10",
     )
     few = {"data.labels": 100}
-    training = Training.of(STUDIES["ablation"](), Asked(cifar, "published", out=tmp_path / "out", settings=few))
+    training = Training.of(STUDIES["ablation"](), StudyOptions(cifar, "published", out=tmp_path / "out", settings=few))
     base = training.comparison.base
     assert base == recipe_named("cifar10").changed({"run.baseline": False, **few})
     assert len(training.comparison.seeds) == 5
-    assert what_differs(training.study, cifar, base) == "not as in the paper: data.labels 100, not 4000"
-    assert what_differs(training.study, cifar, recipe_named("cifar10")) == "as in the paper"
-    released = what_differs(training.study, cifar, as_released(recipe_named("cifar10")))
+    assert differences_from_paper(training.study, cifar, base) == "differs from the paper: data.labels 100, not 4000"
+    assert differences_from_paper(training.study, cifar, recipe_named("cifar10")) == "as in the paper"
+    released = differences_from_paper(training.study, cifar, as_released(recipe_named("cifar10")))
     assert "method.normaliser batch, not selected" in released
     assert released.endswith("; run.ensemble logits, not probabilities")
-    hours = Training.of(STUDIES["ablation"](), Asked(cifar, "hours", out=tmp_path / "out", settings=few))
+    hours = Training.of(STUDIES["ablation"](), StudyOptions(cifar, "hours", out=tmp_path / "out", settings=few))
     assert hours.comparison.base.optim == recipe_named("small32").optim
-    minutes = Training.of(STUDIES["ablation"](), Asked(cifar, "minutes", out=tmp_path / "out", settings=few))
+    minutes = Training.of(STUDIES["ablation"](), StudyOptions(cifar, "minutes", out=tmp_path / "out", settings=few))
     assert minutes.comparison.base.optim.steps == 250 and not (tmp_path / "out").exists()
 
 
 def test_a_setting_of_one_method_is_said_of_that_method(toy: Dataset) -> None:
     data, paper, calibration = replace(toy, source="cifar100"), recipe_named("cifar100"), STUDIES["calibration"]()
     ramp = paper.changed({"method.unsupervised_ramp": 0.8})
-    assert what_differs(calibration, data, paper) == "as in the paper"
+    assert differences_from_paper(calibration, data, paper) == "as in the paper"
     assert (
-        what_differs(calibration, data, ramp) == "not as in the paper: method.unsupervised_ramp 0.8, not 0.0"
+        differences_from_paper(calibration, data, ramp)
+        == "differs from the paper: method.unsupervised_ramp 0.8, not 0.0"
     )  # both have it
     ours = paper.changed({"method.unsupervised_weight": 2, "optim.lr": 0.1})
     weight = "method.unsupervised_weight 2.0, not 1.0 (mhct)"
-    assert what_differs(calibration, data, ours) == f"not as in the paper: {weight}; optim.lr 0.1, not 0.3 (mhct)"
-    for_both = what_differs(calibration, data, ours, {"optim.lr": 0.1})
+    assert (
+        differences_from_paper(calibration, data, ours)
+        == f"differs from the paper: {weight}; optim.lr 0.1, not 0.3 (mhct)"
+    )
+    for_both = differences_from_paper(calibration, data, ours, {"optim.lr": 0.1})
     assert "optim.lr 0.1, not 0.03 (fixmatch); " in for_both and for_both.endswith("optim.lr 0.1, not 0.3 (mhct)")
     theirs = paper.changed({"method": "fixmatch", "method.threshold": 0.5})
-    assert what_differs(calibration, data, theirs) == "not as in the paper: method.threshold 0.5, not 0.95 (fixmatch)"
+    assert (
+        differences_from_paper(calibration, data, theirs)
+        == "differs from the paper: method.threshold 0.5, not 0.95 (fixmatch)"
+    )
 
 
 def test_what_a_study_varies_is_no_difference(toy: Dataset) -> None:
     data, paper = replace(toy, source="cifar10"), recipe_named("cifar10")
-    assert what_differs(STUDIES["heads"](), data, paper.changed({"method.heads": 5})) == "as in the paper"
-    assert what_differs(STUDIES["structure"](), data, paper.changed({"model.backbone": "resnet18"})) == (
-        "not as in the paper: model.backbone resnet18, not wrn-28-2"
+    assert differences_from_paper(STUDIES["heads"](), data, paper.changed({"method.heads": 5})) == "as in the paper"
+    assert differences_from_paper(STUDIES["structure"](), data, paper.changed({"model.backbone": "resnet18"})) == (
+        "differs from the paper: model.backbone resnet18, not wrn-28-2"
     )
 
 
@@ -424,9 +433,9 @@ def test_the_command_line_has_every_study_and_scale() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("study cost digits", "study cost measures steps of made-up images: it takes no data, seeds, memory or recipe"),
+        ("study cost digits", "study cost times steps on made-up images: it takes no data, seeds, memory or recipe"),
         ("study cost --memory 1", "it takes no data, seeds, memory or recipe"),
-        ("study cost --steps 5 --optim.lr 0.1", "study cost takes no optim.steps: it times steps of one network"),
+        ("study cost --steps 5 --optim.lr 0.1", "study cost takes no optim.steps: it times the steps of one network"),
         ("study cost --labels 40 --seed 1", "study cost takes no data.labels, run.seed: "),
         ("study cost --method.heads 5", "study cost takes no method.heads: "),
         ("study cost --set method=fixmatch", "study cost takes no method: "),
@@ -447,15 +456,15 @@ def test_bad_input_is_one_line(
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert expected in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert expected in printed and printed.count("\n") == 1
     assert not any(tmp_path.iterdir())
 
 
 def test_data_without_test_labels_cannot_be_studied(tiny: Config, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 255, (40, 8, 8)).astype(np.uint8), np.arange(40) % 2
-    with pytest.raises(UserError, match="has no labelled test images, and none are set aside; a study needs some"):
+    with pytest.raises(UserError, match=r"no labelled test images; a study needs some: set data\.test_share above 0"):
         study(
             "ablation", from_arrays(images, labels), out=tmp_path / "out", config=tiny, settings={"data.test_share": 0}
         )
