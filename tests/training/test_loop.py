@@ -29,7 +29,7 @@ from cotrain.training.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.training.state import begin, restore, save
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CPU = torch.device("cpu")
 QUIET = Console(quiet=True)
 
