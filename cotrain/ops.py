@@ -150,7 +150,7 @@ def labelled_weak_strong(net: nn.Module, batch: Batch, weak_pass: str) -> tuple[
 
     "joint": they are in the same batch as the rest all the same; "separate": in a pass of their own before.
     """
-    labels, images = len(batch.y), len(batch.index)
+    labels, images = len(batch.y), len(batch.unlabelled_rows)
     if weak_pass == "joint":
         (logits,) = net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
         labelled, weak, strong = logits.float().split([labels, images, images])

@@ -60,10 +60,10 @@ class Batch:
 
     x: Tensor  # (B, c, h, w) weak views of labelled images
     y: Tensor  # (B,) their classes
-    row: Tensor  # (B,) their rows in the data set
+    labelled_rows: Tensor  # (B,) their rows in the data set
     weak: Tensor  # (K, U, c, h, w)
     strong: Tensor  # (S, U, c, h, w)
-    index: Tensor  # (U,) the unlabelled images' rows in the data set
+    unlabelled_rows: Tensor  # (U,) rows of the unlabelled images in the data set
     x_strong: Tensor = NOTHING  # (L, B, c, h, w) strong views of the labelled images
     probe: Tensor = NOTHING  # (B, c, h, w) the labelled images under CTAugment's operations at any strength
     probe_bins: Tensor = NOTHING  # (B, 2, 2) which bins of its rates made them, see augment/ctaugment.py

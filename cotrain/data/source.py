@@ -77,10 +77,10 @@ class Source:
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
-            row=torch.from_numpy(rows).to(self.device),
+            labelled_rows=torch.from_numpy(rows).to(self.device),
             weak=self._render(images, np.tile(near_index, weak), weak_draw).unflatten(0, (weak, len(index))),
             strong=strong_views.unflatten(0, (strong, len(index))),
-            index=torch.from_numpy(index).to(self.device),
+            unlabelled_rows=torch.from_numpy(index).to(self.device),
             x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
             probe=probe,
             probe_bins=probe_bins,

@@ -46,7 +46,7 @@ class CoMatch(SingleModel):
         return ramp(progress, self.unsupervised_ramp)  # of both terms, which `loss` weighs
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        sizes = [len(batch.y)] + 3 * [len(batch.index)]
+        sizes = [len(batch.y)] + 3 * [len(batch.unlabelled_rows)]
         (outputs,) = learner.net(torch.cat([batch.x, batch.weak[0], *batch.strong]), extra=True)
         with full_precision(outputs):
             logits, embeddings = outputs.float().tensor_split([outputs.shape[1] - self.dimensions], dim=1)

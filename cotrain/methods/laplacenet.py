@@ -68,7 +68,7 @@ class LaplaceNet(SingleModel):
         views, labels = batch.x_strong, batch.y
         if learner.step >= self.first(learner.steps):
             views = torch.cat([views, batch.strong], dim=1)
-            labels = torch.cat([labels, learner.memory["labels"][batch.index]])
+            labels = torch.cat([labels, learner.memory["labels"][batch.unlabelled_rows]])
 
         order = torch.randperm(len(labels), generator=learner.generator, device=labels.device)
         share = beta(self.alpha, (1,), learner.generator)

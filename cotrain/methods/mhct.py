@@ -59,12 +59,13 @@ class MultiHeadCoTraining(Method):
         return Views(weak=1, strong=strong, weak_augment=self.weak_augment)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        sent = self.route(len(batch.index), learner.generator) if self.strong_views == "routed" else None  # (M, U)
+        images = len(batch.unlabelled_rows)
+        sent = self.route(images, learner.generator) if self.strong_views == "routed" else None  # (M, U)
         labelled, strong, pseudo_labels, selected = self.predict(learner, batch, sent)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
 
         taught = selected if sent is None else selected & sent.to(selected.device)
-        considered = len(batch.index) if sent is None else len(batch.index) / self.heads
+        considered = images if sent is None else images / self.heads
         counted = taught.sum(dim=1).clamp(min=1) if self.normaliser == "selected" else considered
         per_head = (heads_cross_entropy(strong, pseudo_labels) * taught).sum(dim=1) / counted  # (M,)
         unsupervised = per_head.mean() if self.reduction == "mean" else per_head.sum()
@@ -72,7 +73,7 @@ class MultiHeadCoTraining(Method):
 
     def predict(self, learner: Learner, batch: Batch, sent: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits on the labelled images (M, B, C) and the strong views (M, U, C), pseudo-labels and selected (M, U)."""
-        labels, images = len(batch.y), len(batch.index)
+        labels, images = len(batch.y), len(batch.unlabelled_rows)
         if self.weak_pass == "joint":
             logits = learner.net(torch.cat([batch.x, batch.weak[0]]), batch.strong, sent)
             labelled, weak, strong = logits.split([labels, images, images], dim=1)

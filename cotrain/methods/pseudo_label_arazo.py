@@ -57,10 +57,10 @@ class ArazoPseudoLabel(SingleModel):
             images, targets = batch.x, self.one_hot(learner, batch)
         else:
             images = torch.cat([batch.x, batch.weak[0]])
-            targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.index]])
+            targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.unlabelled_rows]])
             with torch.no_grad(), without_update(learner.net):
                 (plain,) = learner.net(images)
-            learner.memory["recorded"][batch.index] = plain[labelled:].float().softmax(dim=-1)
+            learner.memory["recorded"][batch.unlabelled_rows] = plain[labelled:].float().softmax(dim=-1)
 
         order = torch.randperm(len(images), generator=learner.generator, device=images.device)
         share = beta(self.alpha, (1,), learner.generator)

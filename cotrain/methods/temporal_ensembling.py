@@ -41,7 +41,7 @@ class TemporalEnsembling(SingleModel):
         supervised = F.cross_entropy(logits[: len(batch.y)].float(), batch.y)
 
         outputs = logits.float().softmax(dim=-1)  # labelled images take part too
-        rows = torch.cat([batch.row, batch.index])
+        rows = torch.cat([batch.labelled_rows, batch.unlabelled_rows])
         updates = learner.memory["updates"][rows, None]
         known = updates > 0  # nobody has been seen before the first pass
         targets = learner.memory["ensemble"][rows] / (1 - self.momentum ** updates.clamp(min=1))

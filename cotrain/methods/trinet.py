@@ -100,15 +100,15 @@ class TriNet(Method):
         memory = learner.memory
         if self.smears(self.round(learner.step, learner.steps), len(memory["unlabelled"])):
             logits = learner.net(batch.x)
-            targets = F.one_hot(batch.y, logits.shape[-1]) + memory["noise"][:, memory["place"][batch.row]]
+            targets = F.one_hot(batch.y, logits.shape[-1]) + memory["noise"][:, memory["place"][batch.labelled_rows]]
             targets = targets / targets.sum(dim=-1, keepdim=True)
             supervised = soft_cross_entropy(logits, targets).mean(dim=1).sum()
             return Losses(supervised, supervised.new_zeros(()), {"labelled": supervised.new_zeros(())})
 
         logits = learner.net(torch.cat([batch.x, batch.weak[0]]), trunk_of=0)
-        labelled, unlabelled = logits.split([len(batch.y), len(batch.index)], dim=1)
+        labelled, unlabelled = logits.split([len(batch.y), len(batch.unlabelled_rows)], dim=1)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
-        labels = memory["labels"][:, batch.index]
+        labels = memory["labels"][:, batch.unlabelled_rows]
         taught = labels >= 0
         per_head = (heads_cross_entropy(unlabelled, labels.clamp(min=0)) * taught).sum(dim=1)
         unsupervised = (per_head / taught.sum(dim=1).clamp(min=1)).sum()

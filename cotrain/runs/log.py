@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from cotrain.runs.checkpoint import write_whole
 from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.tracking import TensorBoard
 
 LOSSES = ("supervised", "unsupervised")

@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
+from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.scores import Outputs, checked_outputs
 from cotrain.types import UserError
 

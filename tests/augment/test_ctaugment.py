@@ -283,9 +283,9 @@ def test_strong_views_and_probe_are_the_operations_on_weak_views(monkeypatch: py
         assert (draw.shift != 0).any() and draw.ops.shape[1] == 0
         expected = normalised(images, rows, draw, policy, ours.mean, ours.std)
         assert torch.equal(views, expected)
-    assert np.array_equal(seen[0][1], batch.index)
-    assert np.array_equal(seen[1][1], batch.row)
-    assert np.array_equal(seen[2][1], batch.row)
+    assert np.array_equal(seen[0][1], batch.unlabelled_rows)
+    assert np.array_equal(seen[1][1], batch.labelled_rows)
+    assert np.array_equal(seen[2][1], batch.labelled_rows)
 
 
 def test_each_rank_makes_its_own_rows_of_the_same_draw() -> None:

@@ -22,10 +22,10 @@ def a_batch(method: Method, labelled: int = 6, unlabelled: int = 12, channels: i
     return Batch(
         x=torch.randn(labelled, *shape, generator=rng),
         y=torch.arange(labelled) % classes,
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(views.weak, unlabelled, *shape, generator=rng),
         strong=torch.randn(views.strong, unlabelled, *shape, generator=rng),
-        index=torch.arange(labelled, labelled + unlabelled),
+        unlabelled_rows=torch.arange(labelled, labelled + unlabelled),
     )
 
 

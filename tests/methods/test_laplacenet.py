@@ -30,10 +30,10 @@ def a_batch(views: int = 2) -> Batch:
     return Batch(
         x=torch.zeros(4, 3, 8, 8),
         y=torch.tensor([2, 0, 2, 1]),
-        row=torch.tensor([8, 9, 8, 70]),
+        labelled_rows=torch.tensor([8, 9, 8, 70]),
         weak=torch.zeros(0, 6, 3, 8, 8),
         strong=torch.randn(views, 6, 3, 8, 8, generator=rng),
-        index=torch.tensor([13, 29, 11, 10, 61, 5]),
+        unlabelled_rows=torch.tensor([13, 29, 11, 10, 61, 5]),
         x_strong=torch.randn(views, 4, 3, 8, 8, generator=rng),
     )
 
@@ -49,7 +49,7 @@ def test_the_loss_is_the_papers_written_out() -> None:
     student = learner(method)
     student.net.eval()
     labels = student.memory["labels"]
-    labels[batch.index] = torch.tensor([0, 2, 1, 1, -1, 0])
+    labels[batch.unlabelled_rows] = torch.tensor([0, 2, 1, 1, -1, 0])
     passes = seen_by(student)
     losses = method.loss(student, batch)
     assert len(passes) == 2
@@ -167,7 +167,7 @@ def test_an_image_that_no_label_reaches_has_none_and_the_next_pass_may_give_it_o
     method.refresh(student, POOL, lambda rows: torch.cat([torch.zeros(len(rows), 3), features[rows]], dim=1)[None])
     labels = student.memory["labels"]
     assert labels[[11, 12, 13]].tolist() == [-1, -1, -1]
-    losses = method.loss(student, replace(a_batch(), index=torch.tensor([11, 12, 13, 11, 12, 13])))
+    losses = method.loss(student, replace(a_batch(), unlabelled_rows=torch.tensor([11, 12, 13, 11, 12, 13])))
     assert math.isfinite(losses.unsupervised.item())
     method.refresh(student, POOL, lambda rows: torch.cat([torch.zeros(len(rows), 3), spread_out()[rows]], dim=1)[None])
     assert (labels[[11, 12, 13]] >= 0).all()

@@ -33,10 +33,10 @@ def a_batch(heads: int, labelled: int, unlabelled: int, size: int = 8, seed: int
     return Batch(
         x=torch.randn(labelled, 3, size, size, generator=rng),
         y=torch.arange(labelled) % 3,
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(1, unlabelled, 3, size, size, generator=rng),
         strong=torch.randn(heads, unlabelled, 3, size, size, generator=rng),
-        index=torch.arange(unlabelled),
+        unlabelled_rows=torch.arange(unlabelled),
     )
 
 

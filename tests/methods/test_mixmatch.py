@@ -41,10 +41,10 @@ def a_batch(labelled: int, unlabelled: int, seed: int = 0) -> Batch:
     return Batch(
         x=torch.randn(labelled, 3, SIZE, SIZE, generator=rng),
         y=torch.arange(labelled) % CLASSES,
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(2, unlabelled, 3, SIZE, SIZE, generator=rng),
         strong=torch.zeros(0),
-        index=torch.arange(unlabelled),
+        unlabelled_rows=torch.arange(unlabelled),
     )
 
 

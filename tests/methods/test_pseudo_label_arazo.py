@@ -28,10 +28,10 @@ def a_batch() -> Batch:
     return Batch(
         x=torch.randn(4, 3, 8, 8, generator=rng),
         y=torch.tensor([2, 0, 2, 1]),
-        row=torch.tensor([4, 7, 4, 13]),
+        labelled_rows=torch.tensor([4, 7, 4, 13]),
         weak=torch.randn(1, 6, 3, 8, 8, generator=rng),
         strong=torch.zeros(0, 6, 3, 8, 8),
-        index=torch.tensor([3, 9, 1, 0, 11, 5]),
+        unlabelled_rows=torch.tensor([3, 9, 1, 0, 11, 5]),
     )
 
 
@@ -58,7 +58,7 @@ def test_the_loss_is_the_papers_written_out() -> None:
     images = torch.cat([batch.x, batch.weak[0]])
     plain, mixed = passes
     assert torch.equal(plain, images)
-    targets = np.concatenate([np.eye(CLASSES)[batch.y], labels[batch.index]])
+    targets = np.concatenate([np.eye(CLASSES)[batch.y], labels[batch.unlabelled_rows]])
     logits = student.net(mixed)[0].detach().double()
     p = logits.softmax(-1).numpy()
 
@@ -100,8 +100,8 @@ def test_it_records_what_it_says_of_the_plain_images_and_uses_none_of_it_yet() -
     assert torch.equal(student.memory["labels"], labels)
     said = twin.net(passes[0])[0, 4:].softmax(-1)
     recorded = student.memory["recorded"]
-    assert torch.allclose(recorded[batch.index], said, atol=1e-6)
-    rest = [row for row in range(IMAGES) if row not in batch.index]
+    assert torch.allclose(recorded[batch.unlabelled_rows], said, atol=1e-6)
+    rest = [row for row in range(IMAGES) if row not in batch.unlabelled_rows]
     assert torch.equal(recorded[rest], torch.full((len(rest), CLASSES), 1 / 3))
     assert not recorded.requires_grad
 

@@ -53,10 +53,10 @@ def a_batch(labelled: int, unlabelled: int, strong: int, size: tuple[int, int] =
     return Batch(
         x=torch.randn(labelled, 3, *size, generator=rng),
         y=torch.arange(labelled) % 2,  # never class 2
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(1, unlabelled, 3, *size, generator=rng),
         strong=torch.randn(strong, unlabelled, 3, *size, generator=rng),
-        index=torch.arange(unlabelled),
+        unlabelled_rows=torch.arange(unlabelled),
         x_strong=torch.randn(1, labelled, 3, *size, generator=rng),
         probe=torch.randn(labelled, 3, *size, generator=rng),
         probe_bins=torch.arange(labelled * 4).reshape(labelled, 2, 2),
@@ -213,7 +213,7 @@ def test_labelled_images_are_the_strong_ones() -> None:
     method, net, batch = ReMixMatch(strong_views=1), Small().eval(), a_batch(6, 8, 1)
     losses = [
         method.loss(learner(method, net), Batch(**{**vars(batch), name: getattr(batch, name) + 1})).supervised.item()
-        for name in ("row", "x", "x_strong")
+        for name in ("labelled_rows", "x", "x_strong")
     ]
     assert losses[0] == losses[1] != losses[2]
 

@@ -25,8 +25,8 @@ def test_three_steps_are_as_by_hand() -> None:
             batch,
             x=batch.x.roll(step, -1),
             weak=batch.weak.roll(step, -1),
-            row=torch.from_numpy(rows[:6]),
-            index=torch.from_numpy(rows[6:]),
+            labelled_rows=torch.from_numpy(rows[:6]),
+            unlabelled_rows=torch.from_numpy(rows[6:]),
         )
         losses = METHOD.loss(learner, now)
         said = probabilities(net, torch.cat([now.x, now.weak[0]]))

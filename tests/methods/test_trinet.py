@@ -31,15 +31,15 @@ def a_batch() -> Batch:
     return Batch(
         x=torch.randn(4, 3, 8, 8, generator=rng),
         y=torch.tensor([1, 0, 1, 2]),
-        row=torch.tensor([8, 50, 9, 21]),
+        labelled_rows=torch.tensor([8, 50, 9, 21]),
         weak=torch.randn(1, 6, 3, 8, 8, generator=rng),
         strong=torch.zeros(0, 6, 3, 8, 8),
-        index=torch.tensor([3, 29, 11, 10, 31, 5]),
+        unlabelled_rows=torch.tensor([3, 29, 11, 10, 31, 5]),
     )
 
 
 def with_labels(of: Learner) -> Learner:
-    of.memory["labels"][:, a_batch().index] = torch.tensor(
+    of.memory["labels"][:, a_batch().unlabelled_rows] = torch.tensor(
         [[0, -1, 2, -1, 1, 1], [-1, -1, -1, -1, -1, -1], [2, 0, -1, -1, -1, -1]]
     )
     return of
@@ -127,7 +127,7 @@ def test_in_a_round_only_the_first_head_moves_the_trunk() -> None:
     def gradients(labels: Tensor) -> tuple[list[Tensor | None], list[list[Tensor | None]]]:
         student = learner()
         student.net.eval()
-        student.memory["labels"][:, a_batch().index] = labels
+        student.memory["labels"][:, a_batch().unlabelled_rows] = labels
         METHOD.loss(student, a_batch()).unsupervised.backward()
         net = student.net
         return (

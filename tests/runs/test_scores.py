@@ -13,10 +13,10 @@ from rich.console import Console
 import cotrain
 from cotrain import Config, Dataset, UserError
 from cotrain.evaluation.calibration import calibration, confidence_and_right, fit_temperature, with_temperature
-from cotrain.runs.scores import read_outputs
 from cotrain.evaluation.evaluate import evaluate
-from cotrain.runs.run import Run
 from cotrain.evaluation.verdict import verdict
+from cotrain.runs.run import Run
+from cotrain.runs.scores import read_outputs
 from tests.made_up import made_up_run, some_data
 
 

@@ -48,7 +48,7 @@ class Everything(MultiHeadCoTraining):
         return {"seen": torch.zeros(pool.images)}
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        learner.memory["seen"][batch.index] += 1
+        learner.memory["seen"][batch.unlabelled_rows] += 1
         with torch.no_grad():
             target = learner.teacher(batch.weak.flatten(0, 1)).softmax(-1).mean(0).unflatten(0, (2, -1)).mean(0)
         order = torch.randperm(len(target), generator=learner.generator)

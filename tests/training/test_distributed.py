@@ -98,7 +98,7 @@ def test_the_batch_is_the_same_and_each_rank_makes_the_views_of_its_own_rows(nam
     whole = vars(source_of(config, *digits(), CPU).batch(STEP))
     for number, rank in enumerate(found):
         part = under(f"{name}/batch/", rank)
-        assert all(torch.equal(part[key], whole[key]) for key in ("y", "row", "index"))
+        assert all(torch.equal(part[key], whole[key]) for key in ("y", "labelled_rows", "unlabelled_rows"))
         for key, axis in {"x": 0, "weak": 1, "strong": 1}.items():
             theirs, ours = part[key].movedim(axis, 0), whole[key].movedim(axis, 0)
             if config.method.views.whole:

@@ -284,9 +284,9 @@ class Remembering(Method):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         logits = learner.net(batch.x)
-        learner.memory["seen"][batch.index] += 1
+        learner.memory["seen"][batch.unlabelled_rows] += 1
         labels, _ = vote_of_others(logits.argmax(-1).repeat(2, 1), logits.shape[-1])
-        learner.memory["votes"][batch.row, labels[0]] += 1
+        learner.memory["votes"][batch.labelled_rows, labels[0]] += 1
         return Losses(nn.functional.cross_entropy(logits[0], batch.y), logits.new_zeros(()))
 
 
