@@ -30,7 +30,7 @@ def compare_command(
     data
         As for fit.
     methods
-        all, or names with commas between them; `mhct:strong_views=routed` is a method with a setting changed. The
+        all, or names with commas between them; `mhct:heads=5` is a method with a setting changed. The
         others are compared with the first.
     seeds
         How many; each draws another split, and all methods have the same splits.

@@ -36,7 +36,7 @@ WHOLE = ".lock-whole"  # held until the page is written; the run's own only whil
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, perhaps with other settings: `fixmatch`, or `mhct:strong_views=routed`."""
+    """A method, perhaps with other settings: `fixmatch`, or `mhct:heads=5`."""
 
     name: str
     method: str
@@ -50,7 +50,7 @@ class Contender:
         pairs = [change.partition("=") for change in changes]
         for key, equals, _ in pairs:
             if not equals:
-                raise UserError(f"--methods {name}: {key!r} is not KEY=VALUE, as in mhct:strong_views=routed")
+                raise UserError(f"--methods {name}: {key!r} is not KEY=VALUE, as in mhct:heads=5")
         return cls(name, method_class(method).name, {f"method.{key}": value for key, _, value in pairs})
 
     def config(self, base: Config) -> Config:
@@ -278,14 +278,14 @@ def compare(
 ) -> Table:
     """Train several methods on `data` and put them side by side, in the folder `out`; what is done there stays.
 
-    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:strong_views=routed", or "all"; the others
+    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:heads=5", or "all"; the others
     are compared with the first. Seeds are counted from `run.seed`. The rest is as in `fit`.
     """
     console = console or Console(quiet=True)
     data = opened(data, config, settings or {}, memory, console)
     for key in settings or {}:
         if key.partition(".")[0] == "method":
-            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:strong_views=routed")
+            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:heads=5")
     comparison = Comparison.of(
         data,
         Path(out) if out is not None else Path("runs") / f"compare-{data.name}",

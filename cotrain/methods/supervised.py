@@ -1,14 +1,18 @@
 """Labelled images only: the yardstick that says whether the unlabelled images helped."""
 
+from typing import ClassVar
+
 from cotrain.ops import heads_cross_entropy
-from cotrain.types import Batch, Learner, Losses, Method, Views
+from cotrain.types import Batch, Learner, Losses, Method, Term, Views
 
 
 class Supervised(Method):
+    terms: ClassVar[tuple[str, ...]] = ("supervised",)
+
     @property
     def views(self) -> Views:
         return Views(weak=0, strong=0)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         supervised = heads_cross_entropy(learner.net(batch.x), batch.y).mean(dim=1).sum()
-        return Losses(supervised, supervised.new_zeros(()))
+        return Losses({"supervised": Term(supervised)})

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import batch_norms
-from cotrain.types import Batch, Learner, Method, Pool
+from cotrain.types import Batch, Learner, Losses, Method, Pool
 
 Array = NDArray[np.float64]
 ROWS = 40  # of the data set that the batches are drawn from
@@ -69,6 +69,12 @@ def cross_entropy(targets: Array | Tensor, predicted: Array) -> Array:
 
 def changed(batch: Batch, **parts: Tensor) -> Batch:
     return Batch(**{**vars(batch), **parts})
+
+
+def unlabelled(losses: Losses) -> Tensor:
+    """All terms but the supervised one, weighted as in the total."""
+    others = [term.weight * term.value for name, term in losses.terms.items() if name != "supervised"]
+    return torch.stack(others).sum()
 
 
 def gradients(loss: Tensor, net: nn.Module) -> list[Tensor]:

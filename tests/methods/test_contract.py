@@ -24,6 +24,7 @@ from cotrain.runs.run import Run
 from cotrain.training.loop import objective_of, refresh, source_of, take_step, train
 from cotrain.training.state import State, begin, pool_of
 from cotrain.types import Batch, Learner, Losses, Method
+from tests.methods.parts import unlabelled
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "methods"
 CPU = torch.device("cpu")
@@ -88,11 +89,11 @@ class Bench:
         return Learner(state.net, state.average.net, step, STEPS, self.source.generator(step), state.memory)
 
     def batch(self, step: int) -> Batch:
-        return self.source.batch(step, self.state.memory)
+        return self.source.batch(step, self.method.rates(self.state.memory))
 
     def refresh(self, step: int) -> None:
         pool, self.state.step = pool_of(self.dataset, self.split), step
-        if self.method.refreshes(pool, step, STEPS, self.config.unlabelled):
+        if step in self.method.refresh_steps(pool, STEPS, self.config.unlabelled):
             refresh(self.config, self.state, pool, self.source)
 
     def loss(self, step: int, batch: Batch | None = None) -> Losses:
@@ -155,17 +156,32 @@ def test_there_is_a_page_about_it(name: str) -> None:
 @each_name
 def test_the_same_step_gives_the_same_finite_loss(name: str) -> None:
     first, second = (made.loss(LATE) for made in (at_work(name), Bench(name).sure().late()))
-    for term in ("supervised", "unsupervised"):
-        assert torch.isfinite(getattr(first, term))
-        assert torch.equal(getattr(first, term), getattr(second, term))
+    for term in METHODS[name].terms:
+        assert torch.isfinite(first[term])
+        assert torch.equal(first[term], second[term])
+
+
+@each_name
+@pytest.mark.parametrize("step", [0, LATE])
+def test_the_terms_are_those_it_names_and_add_up_to_the_total(name: str, step: int) -> None:
+    method = METHODS[name]
+    losses = (Bench(name) if step == 0 else at_work(name)).loss(step)
+    assert tuple(losses.terms) == method.terms and method.terms[0] == "supervised"
+    assert not losses.terms.keys() & losses.monitors.keys(), "nothing is logged twice"
+    assert losses.logged.keys() == losses.terms.keys() | losses.monitors.keys()
+    assert losses.terms["supervised"].weight == 1
+    expected = sum(term.weight * term.value.double() for term in losses.terms.values())
+    assert losses.total.item() == pytest.approx(expected.item(), rel=1e-6)
+    if len(method.terms) == 2:
+        assert losses.terms["unsupervised"].weight == config_of(name).method.weight(step / STEPS)
 
 
 @each_learning_from_unlabelled
-def test_the_unlabelled_term_reaches_the_student_and_nothing_else(name: str) -> None:
+def test_the_unlabelled_terms_reach_the_student_and_nothing_else(name: str) -> None:
     bench = at_work(name)
     losses = bench.loss(LATE)
-    losses.unsupervised.backward()
-    assert losses.unsupervised.item() > 0
+    unlabelled(losses).backward()
+    assert all(losses[term].item() > 0 for term in bench.method.terms)
     assert all(parameter.grad is not None for parameter in bench.state.net.parameters())
     classifiers = [head[-1].fc.weight.grad for head in bench.state.net.heads]
     assert all(gradient.any() for gradient in classifiers)
@@ -177,8 +193,9 @@ def test_the_unlabelled_term_reaches_the_student_and_nothing_else(name: str) -> 
 def test_other_pixels_of_the_unlabelled_images_give_another_loss(name: str) -> None:
     batch = at_work(name).batch(LATE)
     other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
-    before, after = (at_work(name).loss(LATE, seen).unsupervised.item() for seen in (batch, other))
-    assert before != after
+    before, after = (at_work(name).loss(LATE, seen) for seen in (batch, other))
+    for term in METHODS[name].terms[1:]:
+        assert before[term].item() != after[term].item()
 
 
 @each_name
@@ -193,7 +210,7 @@ def test_labels_of_unlabelled_images_are_nowhere(name: str) -> None:
     for field in fields(Batch):
         assert torch.equal(getattr(first.batch(LATE), field.name), getattr(second.batch(LATE), field.name))
     one, other = first.loss(LATE), second.loss(LATE)
-    assert (one.supervised, one.unsupervised) == (other.supervised, other.unsupervised)
+    assert [term.value for term in one.terms.values()] == [term.value for term in other.terms.values()]
     assert all(torch.equal(first.state.memory[key], second.state.memory[key]) for key in first.state.memory)
 
 
@@ -201,14 +218,14 @@ def test_labels_of_unlabelled_images_are_nowhere(name: str) -> None:
 def test_a_network_that_knows_nothing_gives_finite_losses_and_gradients(name: str) -> None:
     bench = Bench(name).sure(0.0).late()
     losses = bench.loss(LATE)
-    (losses.supervised + losses.unsupervised).backward()
-    assert torch.isfinite(losses.supervised) and torch.isfinite(losses.unsupervised)
+    losses.total.backward()
+    assert all(torch.isfinite(term.value) for term in losses.terms.values())
     gradients = [parameter.grad for parameter in bench.state.net.parameters() if parameter.grad is not None]
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     if "selected" in losses.monitors:
         assert losses.monitors["selected"] == 0
     if name in ONLY_SELECTED:
-        assert losses.unsupervised.item() == 0 and losses.unsupervised.requires_grad
+        assert losses["unsupervised"].item() == 0 and losses["unsupervised"].requires_grad
 
 
 @pytest.mark.parametrize(("channels", "classes"), [(3, 2), (1, 100)])
@@ -220,8 +237,8 @@ def test_any_number_of_channels_and_classes(name: str, channels: int, classes: i
     settings = SMALL.data.model_copy(update={"labels": max(classes, 20), "test_share": 0.0})
     bench = Bench(name, made, draw_split(made, settings, seed=0)).sure().late()
     losses = bench.loss(LATE)
-    (losses.supervised + losses.unsupervised).backward()
-    assert torch.isfinite(losses.supervised) and torch.isfinite(losses.unsupervised)
+    losses.total.backward()
+    assert all(torch.isfinite(term.value) for term in losses.terms.values())
     assert bench.state.net(bench.batch(0).x).shape == (bench.method.heads, 8, classes)
 
 
@@ -257,5 +274,6 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(name: str, tmp_path: P
     remembered = {f"memory.{key}": tensor for key, tensor in config.method.init(pool).items()}
     assert {key for key in last if key.startswith("memory.")} == set(remembered)
     assert not remembered or any(not torch.equal(last[key], remembered[key]) for key in remembered)
-    if METHODS[name].refresh is not Method.refresh:
-        assert any(config.method.refreshes(pool, step, STEPS, config.unlabelled) for step in range(18, STEPS))
+    refresh_steps = config.method.refresh_steps(pool, STEPS, config.unlabelled)
+    assert bool(refresh_steps) == (METHODS[name].refresh is not Method.refresh)
+    assert not refresh_steps or max(refresh_steps) >= 18, "a round begins after the checkpoint too"

@@ -12,6 +12,7 @@ from cotrain.methods.pseudo_label_arazo import ArazoPseudoLabel
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import batch_norms, mixed_cross_entropy
 from cotrain.types import Batch, Learner, Pool
+from tests.methods.parts import unlabelled
 
 IMAGES, CLASSES = 20, 3
 POOL = Pool(torch.tensor([4, 7]), torch.tensor([2, 0]), torch.arange(12), IMAGES, CLASSES)
@@ -76,10 +77,11 @@ def test_the_loss_is_the_papers_written_out() -> None:
             labelled, others = (labelled + cost, others) if image < 4 else (labelled, others + cost)
     prior = -sum(math.log(p[:, c].mean()) for c in range(CLASSES)) / CLASSES
     entropy = -(p * np.log(p)).sum(1).mean()
-    assert losses.supervised.item() == pytest.approx(labelled, rel=1e-4)
-    assert losses.unsupervised.item() == pytest.approx(others + 0.8 * prior + 0.4 * entropy, rel=1e-4)
-    assert losses.monitors["prior"].item() == pytest.approx(prior, rel=1e-4)
-    assert losses.monitors["entropy"].item() == pytest.approx(entropy, rel=1e-4)
+    assert losses["supervised"].item() == pytest.approx(labelled, rel=1e-4)
+    assert unlabelled(losses).item() == pytest.approx(others + 0.8 * prior + 0.4 * entropy, rel=1e-4)
+    assert losses["pseudo_label"].item() == pytest.approx(others, rel=1e-4)
+    assert losses["prior"].item() == pytest.approx(prior, rel=1e-4)
+    assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-4)
 
 
 def test_both_parts_of_a_mixed_cross_entropy_add_up_to_mixups() -> None:
@@ -122,10 +124,10 @@ def test_the_unlabelled_term_reaches_every_weight_and_pixels_of_both_kinds_matte
     method, batch = ArazoPseudoLabel(), a_batch()
     student = with_labels(learner(method))
     losses = method.loss(student, batch)
-    losses.unsupervised.backward()
+    unlabelled(losses).backward()
     assert all(weight.grad.any() for weight in student.net.parameters())
     changed = replace(batch, weak=batch.weak.flip(-1))
-    assert method.loss(with_labels(learner(method)), changed).unsupervised.item() != losses.unsupervised.item()
+    assert unlabelled(method.loss(with_labels(learner(method)), changed)).item() != unlabelled(losses).item()
 
 
 def test_the_warm_up_sees_labelled_images_only_and_records_nothing() -> None:
@@ -144,7 +146,7 @@ def test_the_warm_up_sees_labelled_images_only_and_records_nothing() -> None:
 def test_labels_are_replaced_where_a_pass_begins(unlabelled: int) -> None:
     """12 unlabelled images: pass n begins with the first step whose first image is one of its."""
     method = ArazoPseudoLabel(warmup=0.1)
-    due = [step for step in range(40) if method.refreshes(POOL, step, 40, unlabelled)]
+    due = method.refresh_steps(POOL, 40, unlabelled)
     owners = [image // 12 for step in range(40) for image in range(step * unlabelled, (step + 1) * unlabelled)]
     firsts = [owners[step * unlabelled] for step in range(40)]
     assert due == [4] + [step for step in range(5, 40) if firsts[step] != firsts[step - 1]]

@@ -67,12 +67,11 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
     renewed(config, state)
     learner = Learner(state.net, state.average.net, STEP, config.optim.steps, source.generator(STEP), state.memory)
     losses = config.method.loss(learner, source.batch(STEP))
-    total = losses.supervised + config.method.weight(learner.progress) * losses.unsupervised
-    total.backward()
-    terms = {"total": total, "supervised": losses.supervised, "unsupervised": losses.unsupervised, **losses.monitors}
+    losses.total.backward()
+    logged = {"total": losses.total, **losses.logged}
     for rank in found:
         theirs = {key: value.item() for key, value in under(f"{name}/term/", rank).items()}
-        assert theirs == pytest.approx({key: value.item() for key, value in terms.items()}, rel=1e-5)
+        assert theirs == pytest.approx({key: value.item() for key, value in logged.items()}, rel=1e-5)
         gradients = under(f"{name}/gradient/", rank)
         for key, weight in state.net.named_parameters():
             ours, theirs = weight.grad, gradients.pop(key)
