@@ -24,6 +24,7 @@ from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import Run
+from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
 
 
@@ -123,7 +124,7 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     if not path.exists():
         raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
     tensors, facts = read_tensors(path)
-    config = Config.parse(facts["config"])
+    config = Config.parse(upgraded(facts["config"]))
     net = config.build_network(len(facts["classes"]), facts["channels"])
     net.load_state_dict(tensors)
     net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
