@@ -17,6 +17,7 @@ from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
 from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.scores import Outputs, checked_outputs
+from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Run:
             raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
-        config = _parsed(folder / "config.json", Config.parse)
+        config = _parsed(folder / "config.json", lambda values: Config.parse(upgraded(values)))
         return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
 
     def check_same(self, config: Config, split: Split) -> None:

@@ -13,6 +13,7 @@ from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.runs.run import Run
+from cotrain.runs.upgrade import upgraded
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.ema import Average
 from cotrain.training.optim import adam, sgd
@@ -73,7 +74,7 @@ def restore(
     """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
     if facts["split"] != run.split.hash:
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
-    if changed := differences(facts["config"], run.config.model_dump()):
+    if changed := differences(upgraded(facts["config"]), run.config.model_dump()):
         raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
     state.net.load_state_dict(unprefixed("net", tensors))
     state.average.net.load_state_dict(unprefixed("average", tensors))
