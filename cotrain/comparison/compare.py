@@ -20,7 +20,7 @@ from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split
 from cotrain.methods import METHODS, method_class
-from cotrain.pipeline.fit import configured, opened, trained
+from cotrain.pipeline.fit import Job, configured, opened, trained
 from cotrain.progress import clock, say
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures
@@ -162,7 +162,7 @@ class Comparison:
             try:
                 run = self._begun(contender, seed, plan) or self._create(contender, seed, plan)
                 with run.locked(WHOLE):
-                    trained(run, self.dataset, ALONE, console, part_of=(title, sum(seconds[number:])))
+                    trained(run, self.dataset, ALONE, console, part_of=Job(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
                 say(console, f"{title}: another process trains it")
