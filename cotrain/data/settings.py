@@ -32,7 +32,9 @@ class DataSettings(Settings):
     balance: Literal["equal", "proportional"] = Field(
         "equal", description="labelled images per class: equally many, or in proportion to the class"
     )
-    include_labelled: bool = Field(True, description="the unlabelled images include the labelled ones, as in the paper")
+    include_labelled: bool = Field(
+        True, description="the unlabelled images include the labelled ones, as in the released code"
+    )
     test_share: float = Field(
         0.2, ge=0, lt=1, description="where no test images are given: share of the labelled ones set aside to test on"
     )
