@@ -37,10 +37,11 @@ def first_labelling(config: Config) -> tuple[float, float]:
     split = draw_split(dataset, config.data, config.run.seed)
     state, source = begin(config, dataset, split, CPU), source_of(config, dataset, split, CPU)
     objective, pool = objective_of(config, state, CPU), pool_of(dataset, split)
-    if config.method.refreshes(pool, 0, config.optim.steps, config.unlabelled):  # not a labelling yet
+    rounds = config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)
+    if 0 in rounds:  # not a labelling yet
         refresh(config, state, pool, source)
-    while state.step == 0 or not config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
-        batch = source.batch(state.step, state.memory)
+    while state.step == 0 or state.step not in rounds:
+        batch = source.batch(state.step, config.method.rates(state.memory))
         take_step(config, state, objective, batch, source.generator(state.step))
 
     def accuracy(by_batch: bool) -> float:

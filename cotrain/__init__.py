@@ -9,7 +9,7 @@ from cotrain.evaluation.predict import Model, Predictions, load
 from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Stage, Wanted
 from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
-from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, UserError, Views
+from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, Term, UserError, Views
 
 __version__ = "0.1.0"
 
@@ -34,6 +34,7 @@ __all__ = [
     "Request",
     "SingleModel",
     "Stage",
+    "Term",
     "UserError",
     "Views",
     "Wanted",

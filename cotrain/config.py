@@ -129,7 +129,7 @@ class Config(Settings):
             elif key == "method" and isinstance(value, str):
                 method = method_class(value)
                 if method.name != self.method.name:
-                    values["method"] = {"name": method.name}
+                    values["method"] = {"name": method.name, **self._method_settings_for(method)}
                     values["optim"] |= self._optimiser_of(method)
             else:
                 section, _, name = key.partition(".")
@@ -140,6 +140,10 @@ class Config(Settings):
                     values["optim"]["replaced"].pop(name, None)  # now it is the user's
         changed, own = type(self).parse(values), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
+
+    def _method_settings_for(self, method: type[Method]) -> dict[str, Any]:
+        """What this config changes in its method holds for variants of that method too, such as mhct_routed."""
+        return self.method.model_dump(exclude_defaults=True) if issubclass(method, type(self.method)) else {}
 
     def _optimiser_of(self, method: type[Method]) -> dict[str, Any]:
         """The settings of the method's paper, and in place of the former method's those of the recipe."""

@@ -150,7 +150,7 @@ def labelled_weak_strong(net: nn.Module, batch: Batch, weak_pass: str) -> tuple[
 
     The weak views are in the same batch as the rest ("joint") or in a separate pass before it ("separate").
     """
-    labels, images = len(batch.y), len(batch.index)
+    labels, images = len(batch.y), len(batch.unlabelled_rows)
     if weak_pass == "joint":
         (logits,) = net(torch.cat([batch.x, batch.weak[0], batch.strong[0]]))
         labelled, weak, strong = logits.float().split([labels, images, images])

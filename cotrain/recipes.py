@@ -143,3 +143,13 @@ def as_released(config: Config) -> Config:
             "run.ensemble": "logits",
         }
     )
+
+
+READINGS: dict[str, Callable[[Config], Config]] = {"paper": lambda config: config, "code": as_released}
+
+
+def with_preset(config: Config, preset: str) -> Config:
+    """`paper`: the config as it is; `code`: with the released code's readings."""
+    if preset not in READINGS:
+        raise UserError(f"there is no preset {preset!r}; choose one of: {', '.join(READINGS)}")
+    return READINGS[preset](config)

@@ -5,7 +5,7 @@ B labelled and U unlabelled images a step, K weak and S strong views of each unl
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -44,7 +44,7 @@ class Views:
     weak_augment: bool = True  # false: the weak views are the images as they are
     labelled_strong: int = 0  # strong views of each labelled image, besides its weak one
     labelled_operations: int | None = None  # operations in those; none: as many as in the others
-    ctaugment: Literal["none", "plain", "cutout"] = "none"  # strong views by the rates in the method's memory; a probe
+    ctaugment: Literal["none", "plain", "cutout"] = "none"  # strong views by the method's `rates`; a probe
     every_pass: bool = False  # each unlabelled image once in a pass over them, not drawn at random
     whole: bool = False  # each of several processes needs all views, as the method mixes images
 
@@ -60,10 +60,10 @@ class Batch:
 
     x: Tensor  # (B, c, h, w) weak views of labelled images
     y: Tensor  # (B,) their classes
-    row: Tensor  # (B,) their rows in the data set
+    labelled_rows: Tensor  # (B,) their rows in the data set
     weak: Tensor  # (K, U, c, h, w)
     strong: Tensor  # (S, U, c, h, w)
-    index: Tensor  # (U,) the unlabelled images' rows in the data set
+    unlabelled_rows: Tensor  # (U,) rows of the unlabelled images in the data set
     x_strong: Tensor = NOTHING  # (L, B, c, h, w) strong views of the labelled images
     probe: Tensor = NOTHING  # (B, c, h, w) the labelled images under CTAugment's operations at any strength
     probe_bins: Tensor = NOTHING  # (B, 2, 2) which bins of its rates made them, see augment/ctaugment.py
@@ -104,10 +104,34 @@ Look = Callable[[Tensor], Tensor]  # rows of the data set -> (H, n, C + extra) f
 
 
 @dataclass(frozen=True)
+class Term:
+    """One term of the objective: its value before weighting, and its weight at this step."""
+
+    value: Tensor
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
 class Losses:
-    supervised: Tensor
-    unsupervised: Tensor
+    """The objective, term by term; `total` is what is minimised.
+
+    `losses["supervised"]` is the value of a term. Monitors are logged with the terms and teach nothing.
+    """
+
+    terms: Mapping[str, Term]
     monitors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.terms[name].value
+
+    @property
+    def total(self) -> Tensor:
+        return torch.stack([term.weight * term.value for term in self.terms.values()]).sum()
+
+    @property
+    def logged(self) -> dict[str, Tensor]:
+        """The monitors, and every term before weighting."""
+        return {**self.monitors, **{name: term.value for name, term in self.terms.items()}}
 
 
 class Method(Settings, ABC):
@@ -120,6 +144,7 @@ class Method(Settings, ABC):
 
     unlabelled_ratio: ClassVar[float] = 7  # unlabelled images a step for each labelled one, U / B, in its paper
     paper_optim: ClassVar[Mapping[str, Any]] = {}  # settings of `optim` in its paper, where not co-training's
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unsupervised")  # of `loss`, at every step
 
     heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")
@@ -150,20 +175,28 @@ class Method(Settings, ABC):
         """Memory that lives as long as the run and is checkpointed with it."""
         return {}
 
-    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        """Whether `refresh` comes before this step, where one takes this many unlabelled images."""
-        return False
+    def rates(self, memory: Mapping[str, Tensor]) -> Tensor | None:
+        """CTAugment's rates for the next step's strong views, changed in place by `loss`; None: none are learned."""
+        return None
+
+    def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> Collection[int]:
+        """The steps before which `refresh` is called, in a run of so many steps with U unlabelled images each."""
+        return ()
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """What a method does once a pass or a round: a look at any of the images, and new memory."""
+        """What a method does once per pass or round: it looks at any of the images and renews its memory."""
+
+    def rise(self, progress: float) -> float:
+        """The share of lambda that is reached after this share of the steps, from 0 to 1."""
+        return ramp(progress, self.unsupervised_ramp)
 
     def weight(self, progress: float) -> float:
         """Lambda after this share of the steps."""
-        return self.unsupervised_weight * ramp(progress, self.unsupervised_ramp)
+        return self.unsupervised_weight * self.rise(progress)
 
     @abstractmethod
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        """The two terms of the objective on one batch."""
+        """The objective on one batch, in the terms named by `terms`."""
 
 
 class SingleModel(Method, ABC):
@@ -177,9 +210,13 @@ def ramp(progress: float, share: float) -> float:
     return min(progress / share, 1.0) if share else 1.0
 
 
-def begins_pass(step: int, first: int, unlabelled: int, images: int) -> bool:
-    """Whether a pass over so many images begins with this step, of so many of them each; with the first one it does."""
-    return step == first or (step > first and step * unlabelled // images != (step - 1) * unlabelled // images)
+def pass_starts(first: int, steps: int, unlabelled: int, images: int) -> list[int]:
+    """The steps, from `first` on, with which a pass over so many images begins; `first` is one of them."""
+    return [
+        step
+        for step in range(first, steps)
+        if step == first or step * unlabelled // images != (step - 1) * unlabelled // images
+    ]
 
 
 def exponential_ramp(progress: float, share: float) -> float:

@@ -47,7 +47,7 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
 def test_elsewhere_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "PLAIN_SECONDS", 0.0)
     output = io.StringIO()
-    with StepProgress(Console(file=output), "training", 0, 3) as progress:
+    with StepProgress(Console(file=output), "training", 0, 3, ("supervised", "unsupervised")) as progress:
         for step in (1, 2, 3):
             progress.advance(step, {"agreement": step / 10, "supervised": 2.0, "unsupervised": 0.125})
     lines = output.getvalue().splitlines()

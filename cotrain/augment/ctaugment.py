@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image, ImageChops, ImageEnhance, ImageFilter
-from torch import Tensor
+from torch import Tensor, nn
 
-from cotrain.types import Batch, Learner
+from cotrain.types import Batch
 
 OPS = (
     "autocontrast",
@@ -145,11 +145,11 @@ def update_rates(rates: Tensor, probe_bins: Tensor, proximity: Tensor) -> None:
 
 
 @torch.no_grad()
-def learn_rates(learner: Learner, batch: Batch) -> None:
-    """One step's update of memory["cta_rates"], by what the averaged network says of the probe."""
-    (logits,) = learner.teacher(batch.probe)
+def learn_rates(rates: Tensor, teacher: nn.Module, batch: Batch) -> None:
+    """One step's update of the rates, in place, by what the averaged network predicts for the probe."""
+    (logits,) = teacher(batch.probe)
     close = proximity(logits.float().softmax(dim=-1), batch.y)
-    update_rates(learner.memory["cta_rates"], batch.probe_bins, close)
+    update_rates(rates, batch.probe_bins, close)
 
 
 def render(images: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:

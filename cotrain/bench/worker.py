@@ -123,12 +123,12 @@ def training_steps(task: Task, config: Config) -> Work:
     dataset, split, device = drawn(task, config)
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
     objective, window = objective_of(config, state, device), Window()
-    batches = source.batches(0, config.optim.steps, state.memory)
+    batches = source.batches(0, config.optim.steps, config.method.rates(state.memory))
 
     def work(steps: int) -> dict[str, float]:
         for _ in range(steps):
             _, losses = take_step(config, state, objective, next(batches), source.generator(state.step))
-            window.add({"supervised": losses.supervised, "unsupervised": losses.unsupervised})
+            window.add(losses.logged)
         return window.read()
 
     return work

@@ -9,7 +9,7 @@ import torch
 from cyclopts import Parameter, validators
 from rich.console import Console
 
-from cotrain.bench.table import Bench, Row
+from cotrain.bench.table import ROUTED, Bench, Row
 from cotrain.cli.options import Changes, Flag, parse_changes
 from cotrain.device import pick_device, pick_precision
 from cotrain.pipeline.messages import network
@@ -100,9 +100,9 @@ def advice(bench: Bench, rows: Sequence[Row]) -> Iterator[str]:
     if not better:
         yield f"recommended: the current settings; none of {len(settings)} others is clearly faster"
     for row in rows:
-        if row.other == "method.strong_views=routed" and row.ratio < 1 / FASTER:
+        if row.other == f"method={ROUTED}" and row.ratio < 1 / FASTER:
             yield (
-                f"cheaper: --method.strong_views routed takes 1/{1 / row.ratio:.1f} of the time; "
+                f"cheaper: --method {ROUTED} takes 1/{1 / row.ratio:.1f} of the time; "
                 "docs/results/routed.md says what it costs in accuracy"
             )
     seconds, steps = rows[0].ours.median, bench.config.optim.steps

@@ -32,7 +32,7 @@ def compare_command(
     data
         As in fit.
     methods
-        all, or names separated by commas; `mhct:strong_views=routed` is a method with a setting changed. The
+        all, or names separated by commas; `mhct:heads=5` is a method with a setting changed. The
         others are compared with the first.
     seeds
         Number of seeds. Each seed draws its own split, which all methods share.

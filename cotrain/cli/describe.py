@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cotrain.cli.options import Changes, parse_changes
 from cotrain.config import Config, plain, settings_of
-from cotrain.recipes import RECIPES, as_released, recipe_named
+from cotrain.recipes import RECIPES, recipe_named, with_preset
 
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 console = Console()
@@ -45,7 +45,7 @@ def describe_command(
         console.print(table)
         return
     base = recipe_named(recipe)
-    config = (as_released(base) if preset == "code" else base).changed(parse_changes(changes))
+    config = with_preset(base, preset).changed(parse_changes(changes))
     console.print(network_table(config, classes or RECIPES[recipe].classes, channels or RECIPES[recipe].channels))
     console.print(step_table(config))
     console.print(settings_table(config, f"Settings of {recipe}"))

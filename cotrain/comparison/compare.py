@@ -20,7 +20,7 @@ from cotrain.comparison.table import Table
 from cotrain.config import PER_METHOD, Config
 from cotrain.data import Dataset, Split, draw_split
 from cotrain.methods import METHODS, method_class
-from cotrain.pipeline.fit import configured, opened, trained
+from cotrain.pipeline.fit import Job, configured, opened, trained
 from cotrain.progress import clock, say
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures
@@ -38,7 +38,7 @@ WHOLE = ".lock-whole"  # held until the page is written; the run's own only whil
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, perhaps with other settings: `fixmatch`, or `mhct:strong_views=routed`."""
+    """A method, perhaps with other settings: `fixmatch`, or `mhct:heads=5`."""
 
     name: str
     method: str
@@ -52,11 +52,11 @@ class Contender:
         pairs = [change.partition("=") for change in changes]
         for key, equals, _ in pairs:
             if not equals:
-                raise UserError(f"--methods {name}: {key!r} is not KEY=VALUE, as in mhct:strong_views=routed")
+                raise UserError(f"--methods {name}: {key!r} is not KEY=VALUE, as in mhct:heads=5")
         return cls(name, method_class(method).name, {f"method.{key}": value for key, _, value in pairs})
 
     def config(self, base: Config) -> Config:
-        """A recipe's settings of its own method are kept for that method; others have their own.
+        """A recipe's settings of its own method hold for that method and its variants; others have their own.
 
         With `optim.per_method`, they also have the optimiser settings of their papers.
         """
@@ -176,7 +176,7 @@ class Comparison:
             try:
                 run = self._begun(contender, seed, plan) or self._create(contender, seed, plan)
                 with run.locked(WHOLE):
-                    trained(run, self.dataset, ALONE, console, part_of=(title, sum(seconds[number:])))
+                    trained(run, self.dataset, ALONE, console, part_of=Job(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
                 say(console, f"{title}: another process trains it")
@@ -294,7 +294,7 @@ def compare(
 ) -> Table:
     """Train several methods on `data` and put them side by side, in the folder `out`; what is done there stays.
 
-    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:strong_views=routed", or "all"; the others
+    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:heads=5", or "all"; the others
     are compared with the first. Seeds are counted from `run.seed`. Under the published recipes every method has the
     optimiser settings of its own paper; with `same_optimiser` all have the recipe's. The rest is as in `fit`.
     """
@@ -302,7 +302,7 @@ def compare(
     data = opened(data, config, settings or {}, memory, console)
     for key in settings or {}:
         if key.partition(".")[0] == "method":
-            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:strong_views=routed")
+            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:heads=5")
     comparison = Comparison.of(
         data,
         Path(out) if out is not None else Path("runs") / f"compare-{data.name}",

@@ -32,7 +32,9 @@ class DataSettings(Settings):
     balance: Literal["equal", "proportional"] = Field(
         "equal", description="labelled images per class: the same number for each, or in proportion to its size"
     )
-    include_labelled: bool = Field(True, description="the unlabelled images include the labelled ones, as in the paper")
+    include_labelled: bool = Field(
+        True, description="the unlabelled images include the labelled ones, as in the released code"
+    )
     test_share: float = Field(
         0.2, ge=0, lt=1, description="if there are no test images, fraction of the labelled ones set aside for testing"
     )

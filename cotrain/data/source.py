@@ -1,6 +1,6 @@
 """Batches: rows and views are a function of (seed, step), so resuming needs no loader state."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -50,8 +50,8 @@ class Source:
         self.own = slice(None) if views.whole else slice(part[0], None, part[1])
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
-    def batch(self, step: int, memory: Mapping[str, Tensor] | None = None) -> Batch:
-        """`memory` is the method's, if its views depend on it; none: they are as before anything was learnt."""
+    def batch(self, step: int, rates: Tensor | None = None) -> Batch:
+        """`rates` are CTAugment's, for views that are made by them; None: as before anything was learned."""
         rng = np.random.default_rng((self.seed, step))
         rows = rng.choice(self.labelled_rows, self.labelled)
         index = self._of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
@@ -68,7 +68,7 @@ class Source:
             strong_views = self._render(images, np.tile(near_index, strong), draw)
             x_strong_views = self._render(images, np.tile(near_rows, x_strong), x_draw)
         else:
-            rates = memory["cta_rates"] if memory else ctaugment.initial_rates()
+            rates = ctaugment.initial_rates() if rates is None else rates
             strong_views = self._by_rates(images, np.tile(near_index, strong), strong * len(index), rates, rng)
             x_strong_views = self._by_rates(images, np.tile(near_rows, x_strong), x_strong * len(rows), rates, rng)
             changes = ctaugment.draw_probe(len(rows), rng)
@@ -77,10 +77,10 @@ class Source:
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
-            row=torch.from_numpy(rows).to(self.device),
+            labelled_rows=torch.from_numpy(rows).to(self.device),
             weak=self._render(images, np.tile(near_index, weak), weak_draw).unflatten(0, (weak, len(index))),
             strong=strong_views.unflatten(0, (strong, len(index))),
-            index=torch.from_numpy(index).to(self.device),
+            unlabelled_rows=torch.from_numpy(index).to(self.device),
             x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
             probe=probe,
             probe_bins=probe_bins,
@@ -103,14 +103,14 @@ class Source:
         state = np.random.SeedSequence((self.seed, step, 1)).generate_state(1, np.uint64)
         return torch.Generator(self.device).manual_seed(int(state[0]))
 
-    def batches(self, first: int, end: int, memory: Mapping[str, Tensor] | None = None) -> Iterator[Batch]:
+    def batches(self, first: int, end: int, rates: Tensor | None = None) -> Iterator[Batch]:
         """The batches of these steps, in order.
 
-        While one is used, the next is made in a thread of its own, unless its views depend on what this step leaves in
-        memory.
+        While one is used, the next is made in a thread of its own, unless its views depend on the rates that this step
+        learns.
         """
         if self.views.ctaugment != "none":
-            yield from (self.batch(step, memory) for step in range(first, end))
+            yield from (self.batch(step, rates) for step in range(first, end))
             return
         with ThreadPoolExecutor(1) as maker:
             coming = maker.submit(self.batch, first)

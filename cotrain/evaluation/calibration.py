@@ -67,7 +67,7 @@ def calibration(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Cali
     return Calibration(
         accuracy=100 * float(right.mean()),
         confidence=100 * float(confidence.mean()),
-        ece=reliability(confidence, right, bins).gap,
+        ece=expected_calibration_error(probabilities, labels, bins),
         adaptive_ece=adaptive_calibration_error(confidence, right, bins),
         nll=negative_log_likelihood(probabilities, labels),
         brier=brier_score(probabilities, labels),

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data.dataset import Images
 from cotrain.data.source import near
-from cotrain.evaluation.calibration import expected_calibration_error
 from cotrain.ops import ensemble_probabilities, error_percent
 
 PIXELS_AT_ONCE = 500 * 32 * 32
@@ -22,9 +21,7 @@ class Scores:
     """Percent errors of the ensemble and of each head."""
 
     error: float
-    interval: tuple[float, float]  # 95 % for the error, given how many images there are
     head_errors: list[float]
-    ece: float  # expected calibration error of the ensemble, in percent
 
 
 def images_at_once(height: int, width: int) -> int:
@@ -55,13 +52,10 @@ def head_logits(
 
 def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
     predicted = logits.argmax(dim=-1)
-    probabilities = ensemble_probabilities(logits, ensemble)
-    together = probabilities.argmax(dim=-1)
+    together = ensemble_probabilities(logits, ensemble).argmax(dim=-1)
     return Scores(
         error=error_percent(together, labels),
-        interval=error_interval(int((together != labels).sum()), len(labels)),
         head_errors=[error_percent(head, labels) for head in predicted],
-        ece=expected_calibration_error(probabilities, labels),
     )
 
 

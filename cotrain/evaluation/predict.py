@@ -26,6 +26,7 @@ from cotrain.model.own import own_network
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import Run
+from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
 
 
@@ -128,7 +129,7 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
     if not path.exists():
         raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
     tensors, facts = read_tensors(path)
-    config = Config.parse(facts["config"])
+    config = Config.parse(upgraded(facts["config"]))
     if model is not None:
         config = config.with_network(replace(own_network(model), recorded=config.model.backbone))
     net = config.build_network(len(facts["classes"]), facts["channels"])

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from cotrain.evaluation.calibration import mean_of_ties
 
 TRIED = 10  # thresholds: those that answer a tenth, two tenths, ... of the held-out images
+COVERAGES = (0.95, 0.9, 0.8, 0.5)  # that thresholds are shown for
+DIGITS = 6  # of a threshold, at most
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,39 @@ def error_bound(wrong: int, answered: int, level: float) -> float:
     from scipy.stats import beta  # slow to import
 
     return 1.0 if wrong == answered else float(beta.ppf(level, wrong + 1, answered - wrong))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What comes of answering from a probability on."""
+
+    probability: float
+    answered: int
+    wrong: int  # of those
+    share: float  # answered, of all test images
+    error: float
+    bound: float  # the error is at most this, with 95 % confidence
+
+
+def answered_from(sureness: NDArray[np.float64], right: NDArray[np.bool_]) -> list[Answered]:
+    """From 0 on, and from thresholds that answer about so many as COVERAGES say; `predict` would answer the same."""
+    surest = np.sort(sureness)[::-1]
+    thresholds = {0.0, *(_short(surest, max(1, round(share * len(right)))) for share in COVERAGES)}
+    rows = []
+    for threshold in sorted(thresholds):
+        kept = sureness >= threshold
+        answered, wrong = int(kept.sum()), int((kept & ~right).sum())
+        share, error = 100 * answered / len(right), 100 * wrong / answered
+        rows.append(Answered(threshold, answered, wrong, share, error, 100 * error_bound(wrong, answered, 0.95)))
+    return rows
+
+
+def _short(surest: NDArray[np.float64], wanted: int) -> float:
+    """A threshold that answers so many of them, with as few digits as that takes."""
+    needed = int((surest >= surest[wanted - 1]).sum())
+    short = 0.0
+    for digits in range(1, DIGITS + 1):
+        short = float(np.floor(surest[wanted - 1] * 10**digits)) / 10**digits
+        if int((surest >= short).sum()) == needed:
+            break
+    return short

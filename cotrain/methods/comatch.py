@@ -12,11 +12,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cotrain.ops import full_precision, soft_cross_entropy
-from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, ramp
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Term, Views
 
 
 class CoMatch(SingleModel):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "pseudo_label", "contrast")
 
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda_cls, the weight of the pseudo-labels' loss")
     contrast_weight: float = Field(1.0, ge=0, description="lambda_ctr, the weight of the graph contrastive loss")
@@ -46,11 +47,8 @@ class CoMatch(SingleModel):
             "images": torch.zeros(1, dtype=torch.int64),  # put into the bank so far
         }
 
-    def weight(self, progress: float) -> float:
-        return ramp(progress, self.unsupervised_ramp)  # of both terms, which `loss` weighs
-
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        sizes = [len(batch.y)] + 3 * [len(batch.index)]
+        sizes = [len(batch.y)] + 3 * [len(batch.unlabelled_rows)]
         (outputs,) = learner.net(torch.cat([batch.x, batch.weak[0], *batch.strong]), extra=True)
         with full_precision(outputs):
             logits, embeddings = outputs.float().tensor_split([outputs.shape[1] - self.dimensions], dim=1)
@@ -68,8 +66,12 @@ class CoMatch(SingleModel):
             classified = (soft_cross_entropy(strong, pseudo_labels) * sure).mean()
             alike = (first @ second.T / self.temperature).softmax(dim=1)
             contrast = -(graph * (alike + 1e-7).log()).sum(dim=1).mean()
-        unsupervised = self.unsupervised_weight * classified + self.contrast_weight * contrast
-        return Losses(supervised, unsupervised, {"selected": sure.mean(), "contrast": contrast.detach()})
+        terms = {
+            "supervised": Term(supervised),
+            "pseudo_label": Term(classified, self.weight(learner.progress)),
+            "contrast": Term(contrast, self.contrast_weight * self.rise(learner.progress)),
+        }
+        return Losses(terms, {"selected": sure.mean()})
 
     def align(self, memory: dict[str, Tensor], predicted: Tensor) -> Tensor:
         """Predictions whose mean over the latest batches, this one too, would be uniform."""

@@ -10,12 +10,13 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import evaluating, full_precision, heads_cross_entropy, js_divergence, soft_cross_entropy
-from cotrain.types import Batch, Learner, Losses, Method, Views, exponential_ramp
+from cotrain.types import Batch, Learner, Losses, Method, Term, Views, exponential_ramp
 
 
 class DeepCoTraining(Method):
     unlabelled_ratio: ClassVar[float] = 11.5
     paper_optim: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "disagreement", "difference")
 
     heads: int = Field(2, ge=2, le=2, description="two networks that share nothing")
     unsupervised_weight: float = Field(10.0, ge=0, description="lambda_cot, the weight of the networks' disagreement")
@@ -40,8 +41,8 @@ class DeepCoTraining(Method):
     def share(self) -> str:
         return "none"
 
-    def weight(self, progress: float) -> float:
-        return exponential_ramp(progress, self.unsupervised_ramp)  # of both terms, which `loss` weighs
+    def rise(self, progress: float) -> float:
+        return exponential_ramp(progress, self.unsupervised_ramp)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labels, images = len(batch.y), torch.cat([batch.x, batch.weak[0]])
@@ -56,11 +57,12 @@ class DeepCoTraining(Method):
         if self.soft_targets == "detached":
             targets = targets.detach()
         difference = soft_cross_entropy(attacked, targets).sum(dim=0).mean()
-        return Losses(
-            supervised,
-            self.unsupervised_weight * disagreement + self.difference_weight * difference,
-            {"disagreement": disagreement.detach(), "difference": difference.detach()},
-        )
+        terms = {
+            "supervised": Term(supervised),
+            "disagreement": Term(disagreement, self.weight(learner.progress)),
+            "difference": Term(difference, self.difference_weight * self.rise(learner.progress)),
+        }
+        return Losses(terms)
 
     def attack(self, learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
         """(2, n, c, h, w) images that fool network m: one step up its loss on these classes (2, n), by sign."""

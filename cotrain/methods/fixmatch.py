@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from cotrain.ops import confident, labelled_weak_strong
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class FixMatch(SingleModel):
@@ -30,4 +30,6 @@ class FixMatch(SingleModel):
         labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
         pseudo_labels, sure = confident(weak, self.threshold)
         unsupervised = (F.cross_entropy(strong, pseudo_labels, reduction="none") * sure).mean()
-        return Losses(F.cross_entropy(labelled, batch.y), unsupervised, {"selected": sure.float().mean()})
+        supervised = F.cross_entropy(labelled, batch.y)
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"selected": sure.float().mean()})

@@ -3,6 +3,8 @@
 FixMatch, whose strong views are as strong as the averaged network can bear. docs/methods/fixmatch_cta.md.
 """
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from cotrain.augment.ctaugment import initial_rates, learn_rates
@@ -18,6 +20,9 @@ class FixMatchCTA(FixMatch):
     def init(self, pool: Pool) -> dict[str, Tensor]:
         return {"cta_rates": initial_rates()}
 
+    def rates(self, memory: Mapping[str, Tensor]) -> Tensor:
+        return memory["cta_rates"]
+
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        learn_rates(learner, batch)
+        learn_rates(self.rates(learner.memory), learner.teacher, batch)
         return super().loss(learner, batch)

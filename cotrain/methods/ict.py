@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from cotrain.ops import beta, mix, without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class ICT(SingleModel):
@@ -47,4 +47,6 @@ class ICT(SingleModel):
 
         with without_update(learner.net):
             (mixed,) = learner.net(mix(images, images.flip(0), share))
-        return Losses(supervised, F.mse_loss(mixed.float().softmax(dim=-1), targets))
+        unsupervised = F.mse_loss(mixed.float().softmax(dim=-1), targets)
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cotrain.graph import aligned, neighbour_graph, propagate
 from cotrain.ops import beta, evaluating, mix, mixed_cross_entropy
-from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views, begins_pass
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Term, Views, pass_starts
 
 
 class LaplaceNet(SingleModel):
@@ -44,8 +44,8 @@ class LaplaceNet(SingleModel):
         """The first step with unlabelled images."""
         return math.ceil(self.supervised_share * steps)
 
-    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        return begins_pass(step, self.first(steps), unlabelled, len(pool.unlabelled))
+    def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> list[int]:
+        return pass_starts(self.first(steps), steps, unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """The labels spread over the graph of all training images; those that were given stay."""
@@ -69,7 +69,7 @@ class LaplaceNet(SingleModel):
         views, labels = batch.x_strong, batch.y
         if learner.step >= self.first(learner.steps):
             views = torch.cat([views, batch.strong], dim=1)
-            labels = torch.cat([labels, learner.memory["labels"][batch.index]])
+            labels = torch.cat([labels, learner.memory["labels"][batch.unlabelled_rows]])
 
         order = torch.randperm(len(labels), generator=learner.generator, device=labels.device)
         share = beta(self.alpha, (1,), learner.generator)
@@ -77,8 +77,9 @@ class LaplaceNet(SingleModel):
         targets = self.targets(labels, logits[0].shape[-1])
         costs = torch.stack([mixed_cross_entropy(of_view, targets, order, share) for of_view in logits])
         costs = costs.mean(dim=0) / len(labels)
-        labelled, unlabelled = costs[: len(batch.y)], costs[len(batch.y) :]
-        return Losses(labelled.sum(), unlabelled.sum())
+        supervised, unsupervised = costs[: len(batch.y)].sum(), costs[len(batch.y) :].sum()
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms)
 
     @staticmethod
     def targets(labels: Tensor, classes: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from cotrain.ops import without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class MeanTeacher(SingleModel):
@@ -33,4 +33,5 @@ class MeanTeacher(SingleModel):
         with without_update(learner.net):
             (student,) = learner.net(batch.weak[1])
         unsupervised = F.mse_loss(student.float().softmax(dim=-1), taught.float().softmax(dim=-1))
-        return Losses(supervised, unsupervised)
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms)

@@ -4,22 +4,21 @@ Every head is taught by the vote of the other heads on a weakly augmented image,
 augmented view of its own. docs/methods/mhct.md has the equations and every point where the released code differs.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import confident, heads_cross_entropy, majority_of_others
-from cotrain.types import Batch, Learner, Losses, Method, Views
+from cotrain.types import Batch, Learner, Losses, Method, Term, Views
 
 
 class MultiHeadCoTraining(Method):
     heads: int = Field(3, ge=1, description="classification heads M on the shared trunk")
-    strong_views: Literal["per_head", "shared", "routed"] = Field(
-        "per_head",
-        description="a strong view for each head, one for all of them (ablation 2), "
-        "or one for a single head, another one each step (ours: about as cheap as FixMatch)",
+    strong_views: Literal["per_head", "shared"] = Field(
+        "per_head", description="a strong view for each head, or one for all of them (ablation 2)"
     )
     weak_augment: bool = Field(
         True, description="pseudo-labels come from weak views; false: from the images as they are (ablation 3)"
@@ -40,65 +39,40 @@ class MultiHeadCoTraining(Method):
         "or in a pass of their own without gradient (cheaper)",
     )
 
-    strong_pass: Literal["all", "selected"] = Field(
-        "all",
-        description="all strong views, or only those that have a pseudo-label: less work, "
-        "but batch-norm then sees no others; needs a separate weak pass",
-    )
-
-    @field_validator("strong_pass")
-    @classmethod
-    def _known_in_time(cls, value: str, info: ValidationInfo) -> str:
-        if value == "selected" and info.data.get("weak_pass") == "joint":
-            raise ValueError("in a joint pass nothing is known of the pseudo-labels; use weak_pass=separate")
-        return value
-
     @property
     def views(self) -> Views:
         strong = self.heads if self.strong_views == "per_head" else 1
         return Views(weak=1, strong=strong, weak_augment=self.weak_augment)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        sent = self.route(len(batch.index), learner.generator) if self.strong_views == "routed" else None  # (M, U)
-        labelled, strong, pseudo_labels, selected = self.predict(learner, batch, sent)
-        supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
+        labelled, strong, pseudo_labels, selected = self.predict(learner.net, batch)
+        supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()  # L_l
+        unsupervised = self.unsupervised(strong, pseudo_labels, selected, len(batch.unlabelled_rows))  # L_u
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"agreement": selected.float().mean()})
 
-        taught = selected if sent is None else selected & sent.to(selected.device)
-        considered = len(batch.index) if sent is None else len(batch.index) / self.heads
-        counted = taught.sum(dim=1).clamp(min=1) if self.normaliser == "selected" else considered
-        per_head = (heads_cross_entropy(strong, pseudo_labels) * taught).sum(dim=1) / counted  # (M,)
-        unsupervised = per_head.mean() if self.reduction == "mean" else per_head.sum()
-        return Losses(supervised, unsupervised, {"agreement": selected.float().mean()})
-
-    def predict(self, learner: Learner, batch: Batch, sent: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def predict(self, net: Callable[..., Tensor], batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits on the labelled images (M, B, C) and the strong views (M, U, C), pseudo-labels and selected (M, U)."""
-        labels, images = len(batch.y), len(batch.index)
+        labels, images = len(batch.y), len(batch.unlabelled_rows)
         if self.weak_pass == "joint":
-            logits = learner.net(torch.cat([batch.x, batch.weak[0]]), batch.strong, sent)
+            logits = net(torch.cat([batch.x, batch.weak[0]]), batch.strong)
             labelled, weak, strong = logits.split([labels, images, images], dim=1)
             return labelled, strong, *self.pseudo_label(weak)
         with torch.no_grad():
-            weak = learner.net(batch.weak[0])
-        pseudo_labels, selected = self.pseudo_label(weak)
-        seen = sent
-        if self.strong_pass == "selected":
-            seen = selected if sent is None else selected & sent.to(selected.device)
-        labelled, strong = learner.net(batch.x, batch.strong, seen).split([labels, images], dim=1)
-        return labelled, strong, pseudo_labels, selected
+            weak = net(batch.weak[0])
+        labelled, strong = net(batch.x, batch.strong).split([labels, images], dim=1)
+        return labelled, strong, *self.pseudo_label(weak)
 
     @torch.no_grad()
     def pseudo_label(self, weak: Tensor) -> tuple[Tensor, Tensor]:
-        """What the other heads say of each unlabelled image, and whether enough of them agree."""
+        """What the other heads predict for each unlabelled image, and whether enough of them agree: (M, U) both."""
         weak = weak.float()
         if self.heads <= 2:  # a single head does the labelling: the head itself, or its only peer
             return confident(weak.flip(0), self.threshold)
         return majority_of_others(weak.argmax(dim=-1), weak.shape[-1])
 
-    def route(self, images: int, generator: torch.Generator) -> Tensor:
-        """(M, U) which head learns from which image: one each, at random, all heads from equally many.
-
-        It is made on the host, where the sizes of the parts must be known: a GPU need not be waited for.
-        """
-        on_host = torch.Generator().manual_seed(generator.initial_seed())
-        head = torch.randperm(images, generator=on_host) % self.heads
-        return head == torch.arange(self.heads)[:, None]
+    def unsupervised(self, strong: Tensor, pseudo_labels: Tensor, selected: Tensor, images: float) -> Tensor:
+        """Each head's cross-entropy on its selected pseudo-labels; `images` is the batch that a head learns from."""
+        counted = selected.sum(dim=1).clamp(min=1) if self.normaliser == "selected" else images
+        per_head = (heads_cross_entropy(strong, pseudo_labels) * selected).sum(dim=1) / counted  # (M,)
+        return per_head.mean() if self.reduction == "mean" else per_head.sum()

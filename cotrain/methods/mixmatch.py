@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import interleaved_logits, mix_pool, sharpen, soft_cross_entropy, without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class MixMatch(SingleModel):
@@ -45,7 +45,8 @@ class MixMatch(SingleModel):
 
         supervised = soft_cross_entropy(labelled, labels).mean()
         unsupervised = F.mse_loss(torch.cat(unlabelled).float().softmax(dim=-1), guesses)
-        return Losses(supervised, unsupervised)
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms)
 
     @torch.no_grad()
     def guess(self, learner: Learner, views: Tensor) -> Tensor:

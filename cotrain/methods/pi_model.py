@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from cotrain.ops import without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class PiModel(SingleModel):
@@ -33,4 +33,5 @@ class PiModel(SingleModel):
                 (first,) = learner.net(batch.weak[0])
             (second,) = learner.net(batch.weak[1])
         unsupervised = F.mse_loss(second.float().softmax(dim=-1), first.float().softmax(dim=-1))
-        return Losses(supervised, unsupervised)
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms)

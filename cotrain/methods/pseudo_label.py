@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from cotrain.ops import without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class PseudoLabel(SingleModel):
@@ -37,4 +37,5 @@ class PseudoLabel(SingleModel):
         sure = (confidence > self.threshold).float()
         losses = F.cross_entropy(weak.float(), pseudo_labels, reduction="none")
         unsupervised = (losses * sure).mean() if self.mask == "example" else losses.mean() * sure.mean()
-        return Losses(supervised, unsupervised, {"selected": sure.mean()})
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"selected": sure.mean()})

@@ -13,12 +13,13 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import batch_statistics, beta, entropy, evaluating, mix, mixed_cross_entropy, without_update
-from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Views, begins_pass
+from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Term, Views, pass_starts
 
 
 class ArazoPseudoLabel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 84 / 16
     paper_optim: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "pseudo_label", "prior", "entropy")
 
     warmup: float = Field(
         1 / 548, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
@@ -39,8 +40,8 @@ class ArazoPseudoLabel(SingleModel):
         """The step after the warm-up."""
         return math.ceil(self.warmup * steps)
 
-    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        return begins_pass(step, self.first(steps), unlabelled, len(pool.unlabelled))
+    def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> list[int]:
+        return pass_starts(self.first(steps), steps, unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """The labels of the pass that begins are what was recorded in the last; at first, what the network says."""
@@ -58,10 +59,10 @@ class ArazoPseudoLabel(SingleModel):
             images, targets = batch.x, self.one_hot(learner, batch)
         else:
             images = torch.cat([batch.x, batch.weak[0]])
-            targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.index]])
+            targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.unlabelled_rows]])
             with torch.no_grad(), without_update(learner.net):
                 (plain,) = learner.net(images)
-            learner.memory["recorded"][batch.index] = plain[labelled:].float().softmax(dim=-1)
+            learner.memory["recorded"][batch.unlabelled_rows] = plain[labelled:].float().softmax(dim=-1)
 
         order = torch.randperm(len(images), generator=learner.generator, device=images.device)
         share = beta(self.alpha, (1,), learner.generator)
@@ -71,10 +72,14 @@ class ArazoPseudoLabel(SingleModel):
         predicted = logits.float().softmax(dim=-1)
         prior = -predicted.mean(dim=0).clamp(min=1e-8).log().mean()
         uncertainty = entropy(logits).mean()
-        regularisers = self.prior_weight * prior + self.entropy_weight * uncertainty
-        return Losses(
-            costs[:labelled].sum(), costs[labelled:].sum() + regularisers, {"prior": prior, "entropy": uncertainty}
-        )
+        weight = self.weight(learner.progress)
+        terms = {
+            "supervised": Term(costs[:labelled].sum()),
+            "pseudo_label": Term(costs[labelled:].sum(), weight),
+            "prior": Term(prior, weight * self.prior_weight),
+            "entropy": Term(uncertainty, weight * self.entropy_weight),
+        }
+        return Losses(terms)
 
     def one_hot(self, learner: Learner, batch: Batch) -> Tensor:
         labels = learner.memory["labels"]

@@ -3,6 +3,7 @@
 MixMatch, whose guesses are aligned with the labels' distribution and anchor strong views. docs/methods/remixmatch.md.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from cotrain.augment.ctaugment import initial_rates, learn_rates
 from cotrain.ops import interleaved_logits, mix_pool, sharpen, soft_cross_entropy, without_update
-from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, ramp
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Term, Views
 
 REMEMBERED = 128  # batches whose mean prediction is kept
 DECAY = 0.999  # of the labels' running average
@@ -22,6 +23,7 @@ TURNS = (0, 2, 1, 3)  # quarter turns of the first, second.. quarter of a batch
 class ReMixMatch(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "mixed", "unmixed", "rotation")
 
     strong_views: int = Field(8, ge=1, description="K, strong views of each unlabelled image")
     unsupervised_weight: float = Field(1.0, ge=0, description="of the three unlabelled terms together")
@@ -48,12 +50,11 @@ class ReMixMatch(SingleModel):
             "labels": torch.full((pool.classes,), 1 / pool.classes),
         }
 
-    def weight(self, progress: float) -> float:
-        """Rotation does not rise with the others: that is done in the loss."""
-        return self.unsupervised_weight
+    def rates(self, memory: Mapping[str, Tensor]) -> Tensor:
+        return memory["cta_rates"]
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        learn_rates(learner, batch)
+        learn_rates(self.rates(learner.memory), learner.teacher, batch)
         labels = F.one_hot(batch.y, len(learner.memory["labels"])).float()
         guessed = self.guess(learner, batch.weak[0], labels)
 
@@ -66,16 +67,21 @@ class ReMixMatch(SingleModel):
             learner.generator,
         )
         logits = interleaved_logits(learner.net, images.split(sizes), updating=len(unlabelled))
-        mixed = soft_cross_entropy(torch.cat(logits), targets)
+        supervised, mixed = soft_cross_entropy(torch.cat(logits), targets).split([len(labels), sum(sizes[1:])])
 
         with without_update(learner.net):
             (first,) = learner.net(batch.strong[0])
         unmixed = soft_cross_entropy(first, guessed).mean()
         rotation = self.rotation(learner, batch.strong[0])
 
-        rising = self.mixed_weight * mixed[len(labels) :].mean() + self.unmixed_weight * unmixed
-        unsupervised = ramp(learner.progress, self.unsupervised_ramp) * rising + self.rotation_weight * rotation
-        return Losses(mixed[: len(labels)].mean(), unsupervised, {"rotation": rotation.detach()})
+        weight = self.weight(learner.progress)
+        terms = {
+            "supervised": Term(supervised.mean()),
+            "mixed": Term(mixed.mean(), weight * self.mixed_weight),
+            "unmixed": Term(unmixed, weight * self.unmixed_weight),
+            "rotation": Term(rotation, self.unsupervised_weight * self.rotation_weight),
+        }
+        return Losses(terms)
 
     @torch.no_grad()
     def guess(self, learner: Learner, weak: Tensor, labels: Tensor) -> Tensor:

@@ -3,11 +3,12 @@
 from typing import ClassVar
 
 from cotrain.ops import heads_cross_entropy
-from cotrain.types import Batch, Learner, Losses, Method, Views
+from cotrain.types import Batch, Learner, Losses, Method, Term, Views
 
 
 class Supervised(Method):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
+    terms: ClassVar[tuple[str, ...]] = ("supervised",)
 
     @property
     def views(self) -> Views:
@@ -15,4 +16,4 @@ class Supervised(Method):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         supervised = heads_cross_entropy(learner.net(batch.x), batch.y).mean(dim=1).sum()
-        return Losses(supervised, supervised.new_zeros(()))
+        return Losses({"supervised": Term(supervised)})

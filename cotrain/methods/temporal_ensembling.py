@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Views, exponential_ramp
+from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Term, Views, exponential_ramp
 
 
 class TemporalEnsembling(SingleModel):
@@ -28,8 +28,8 @@ class TemporalEnsembling(SingleModel):
     def views(self) -> Views:
         return Views(weak=1, every_pass=True)
 
-    def weight(self, progress: float) -> float:
-        return self.unsupervised_weight * exponential_ramp(progress, self.unsupervised_ramp)
+    def rise(self, progress: float) -> float:
+        return exponential_ramp(progress, self.unsupervised_ramp)
 
     def init(self, pool: Pool) -> dict[str, Tensor]:
         return {
@@ -42,13 +42,14 @@ class TemporalEnsembling(SingleModel):
         supervised = F.cross_entropy(logits[: len(batch.y)].float(), batch.y)
 
         outputs = logits.float().softmax(dim=-1)  # labelled images take part too
-        rows = torch.cat([batch.row, batch.index])
+        rows = torch.cat([batch.labelled_rows, batch.unlabelled_rows])
         updates = learner.memory["updates"][rows, None]
         known = updates > 0  # nobody has been seen before the first pass
         targets = learner.memory["ensemble"][rows] / (1 - self.momentum ** updates.clamp(min=1))
         unsupervised = ((outputs - targets).square() * known).mean()
         self.remember(learner.memory, rows, outputs.detach())
-        return Losses(supervised, unsupervised, {"known": known.float().mean()})
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"known": known.float().mean()})
 
     def remember(self, memory: dict[str, Tensor], rows: Tensor, outputs: Tensor) -> None:
         """Z <- alpha Z + (1 - alpha) z; an image that is in the batch several times counts once, with its mean z."""

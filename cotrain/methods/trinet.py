@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy, soft_cross_entropy
-from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, Views
+from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, Term, Views
 
 FIRST_POOL = 1000
 SMEARED_EVERY = 4  # rounds
@@ -67,8 +67,9 @@ class TriNet(Method):
         less = self.smeared_less if self.smears(number - 1, unlabelled) else 0
         return max(0.0, self.threshold - self.smeared_step * smeared - less)
 
-    def refreshes(self, pool: Pool, step: int, steps: int, unlabelled: int) -> bool:
-        return step == 0 or self.round(step, steps) > self.round(step - 1, steps)
+    def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> list[int]:
+        rounds = [self.round(step, steps) for step in range(steps)]
+        return [step for step in range(steps) if step == 0 or rounds[step] > rounds[step - 1]]
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """A round begins: new labels for each head, or newly smeared ones for all; before the first step, these."""
@@ -103,16 +104,18 @@ class TriNet(Method):
         memory = learner.memory
         if self.smears(self.round(learner.step, learner.steps), len(memory["unlabelled"])):
             logits = learner.net(batch.x)
-            targets = F.one_hot(batch.y, logits.shape[-1]) + memory["noise"][:, memory["place"][batch.row]]
+            targets = F.one_hot(batch.y, logits.shape[-1]) + memory["noise"][:, memory["place"][batch.labelled_rows]]
             targets = targets / targets.sum(dim=-1, keepdim=True)
             supervised = soft_cross_entropy(logits, targets).mean(dim=1).sum()
-            return Losses(supervised, supervised.new_zeros(()), {"labelled": supervised.new_zeros(())})
+            nothing = supervised.new_zeros(())
+            return Losses({"supervised": Term(supervised), "unsupervised": Term(nothing)}, {"labelled": nothing})
 
         logits = learner.net(torch.cat([batch.x, batch.weak[0]]), trunk_of=0)
-        labelled, unlabelled = logits.split([len(batch.y), len(batch.index)], dim=1)
+        labelled, unlabelled = logits.split([len(batch.y), len(batch.unlabelled_rows)], dim=1)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
-        labels = memory["labels"][:, batch.index]
+        labels = memory["labels"][:, batch.unlabelled_rows]
         taught = labels >= 0
         per_head = (heads_cross_entropy(unlabelled, labels.clamp(min=0)) * taught).sum(dim=1)
         unsupervised = (per_head / taught.sum(dim=1).clamp(min=1)).sum()
-        return Losses(supervised, unsupervised, {"labelled": taught.float().mean()})
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"labelled": taught.float().mean()})

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import kl_divergence, labelled_weak_strong
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 
 class UDA(SingleModel):
@@ -39,7 +39,8 @@ class UDA(SingleModel):
         sure = (weak.softmax(dim=-1).amax(dim=-1) > self.threshold).float()
         unsupervised = (kl_divergence(weak / self.temperature, strong) * sure).mean()
         supervised = self.supervised(labelled, batch.y, learner.progress)
-        return Losses(supervised, unsupervised, {"selected": sure.mean()})
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"selected": sure.mean()})
 
     def supervised(self, logits: Tensor, y: Tensor, progress: float) -> Tensor:
         """The cross-entropy of the images that are not learnt too well yet."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import entropy, full_precision, kl_divergence, without_update
-from cotrain.types import Batch, Learner, Losses, SingleModel, Views, ramp
+from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
 VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
 
@@ -19,6 +19,7 @@ VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
 class VAT(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
     paper_optim: ClassVar = {"kind": "adam", "lr": 0.002, "momentum": 0.9, "weight_decay": 0.02}
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "adversarial", "entropy")
 
     unsupervised_weight: float = Field(0.3, ge=0, description="weight of the adversarial loss")
     unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which that rises from 0")
@@ -38,9 +39,6 @@ class VAT(SingleModel):
     def views(self) -> Views:
         return Views(weak=1)
 
-    def weight(self, progress: float) -> float:
-        return 1.0  # the two terms rise differently: `loss` weighs them
-
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         (labelled,) = learner.net(batch.x)
         supervised = F.cross_entropy(labelled.float(), batch.y)
@@ -53,9 +51,12 @@ class VAT(SingleModel):
             (perturbed,) = learner.net(images + perturbation)
         adversarial = self.divergence(clean.detach(), perturbed).mean()
         uncertainty = entropy(clean).mean()
-        rising = self.unsupervised_weight * ramp(learner.progress, self.unsupervised_ramp)
-        unsupervised = rising * adversarial + self.entropy_weight * uncertainty
-        return Losses(supervised, unsupervised, {"adversarial": adversarial.detach(), "entropy": uncertainty.detach()})
+        terms = {
+            "supervised": Term(supervised),
+            "adversarial": Term(adversarial, self.weight(learner.progress)),
+            "entropy": Term(uncertainty, self.entropy_weight),
+        }
+        return Losses(terms)
 
     def perturbation(self, learner: Learner, images: Tensor, clean: Tensor) -> Tensor:
         """One power iteration: the direction in which the KL grows fastest, a small random step away."""

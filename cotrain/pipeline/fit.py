@@ -25,7 +25,7 @@ from cotrain.model.own import OwnNetwork, is_importable, own_network
 from cotrain.pipeline.baseline import has_yardstick, labelled_only
 from cotrain.pipeline.messages import estimate, heading, title_of
 from cotrain.progress import say
-from cotrain.recipes import as_released, recipe_named
+from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
@@ -124,13 +124,20 @@ def _track_figures(run: Run, dataset: Dataset) -> None:
     track_figures(run, dataset)
 
 
+@dataclass(frozen=True)
+class Job:
+    """A larger job that a run is part of."""
+
+    title: str  # of the run, in the job
+    seconds_after: float  # that the runs after this one will take
+
+
 def trained(
-    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: tuple[str, float] | None = None
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: Job | None = None
 ) -> Mapping[str, Any]:
     """The result of a run, found or made by training, and its page.
 
-    A run that is part of a larger piece of work has a title there, and the seconds that the rest will take; it says no
-    more than how far it is.
+    A run that is part of a larger job prints its progress and nothing else.
     """
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
@@ -140,9 +147,7 @@ def trained(
     return result
 
 
-def _result(
-    run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: tuple[str, float] | None
-) -> Mapping[str, Any]:
+def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: Job | None) -> Mapping[str, Any]:
     if (known := ranks.from_first(lambda: run.result)) is not None:
         return known
     with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
@@ -154,8 +159,8 @@ def _result(
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))
         alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run) else {}
-        title, then = part_of or (title_of(run.config.method), 0.0)
-        state = train(run, dataset, device, console, title, ranks, then)
+        job = part_of or Job(title_of(run.config.method), 0.0)
+        state = train(run, dataset, device, console, job.title, ranks, job.seconds_after)
 
         def judge() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
@@ -216,9 +221,9 @@ def default_config(dataset: Dataset) -> Config:
 
 
 def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
-    """What is asked for: a recipe's config, or the one for such data, in the paper's or the released code's reading."""
+    """What is asked for: a recipe's config, or the one for such data, under a preset and with these changes."""
     base = config or default_config(dataset)
-    return (as_released(base) if preset == "code" else base).changed(changes)
+    return with_preset(base, preset).changed(changes)
 
 
 def opened(

@@ -8,7 +8,7 @@ from pathlib import Path
 from cotrain.evaluation.head_stats import VOTERS
 from cotrain.report import figures
 from cotrain.report.figures import Figure, Palette, Series
-from cotrain.runs.log import LOSSES, SELECTED, read_log
+from cotrain.runs.log import SELECTED, read_log
 from cotrain.runs.run import Run
 
 ERRORS = "Errors of the averaged network when they were looked at during training; lower is better."
@@ -17,15 +17,15 @@ HEAD_ERRORS = (
     "from each other."
 )
 OF_LOSSES = (
-    "Losses on labelled (supervised) and unlabelled images, before weighting, means since the last line of the log. "
-    "Both should fall or stay level; jumps mean too high a learning rate."
+    "Every term of the loss before weighting, averaged since the previous line of the log; supervised is the loss on "
+    "labelled images. They should fall or level off; jumps mean that the learning rate is too high."
 )
 OF_SHARES = (
     "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, labelled) or by "
     "what was said of them before (known). Near 0 for long, nothing is learned from the unlabelled images; at 1 from "
     "the start, every guess is believed."
 )
-OTHERS = "What else the method watches, such as parts of its loss; its file says what they mean."
+OTHERS = "What else the method logs; its file explains it."
 RATE = "The learning rate of each step: how far one step may change the network."
 VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent
 SHARES = (*SELECTED, "labelled", "known")  # of the unlabelled images of a step, 0 to 1
@@ -34,19 +34,19 @@ ERROR, HEAD_ERROR = re.compile(r"(?!head_\d+_)(.+)_error"), re.compile(r"(head_\
 
 def learning_curves(run: Run, palette: Palette) -> list[Figure]:
     """Errors, losses, shares, votes, the learning rate, and whatever else a method watches."""
-    rows, vote = read_log(run.log_path), run.config.method.heads >= VOTERS
+    rows, terms, vote = read_log(run.log_path), run.config.method.terms, run.config.method.heads >= VOTERS
     logged, alone = _series(rows), _series(read_log(run.baseline_folder / run.log_path.name))
     errors = {found[1]: logged[name] for name in logged if (found := ERROR.fullmatch(name))}
     for part in [part for part in errors if f"{part}_error" in alone][:1]:
         errors[f"{part}, labelled only"] = alone[f"{part}_error"]
-    shown = {*LOSSES, *SHARES, *VOTES, "lr", *(name for name in logged if name.endswith("_error"))}
+    shown = {*terms, *SHARES, *VOTES, "lr", *(name for name in logged if name.endswith("_error"))}
     part, of_heads = _head_errors(rows)
     others = {name: one for name, one in logged.items() if name not in shown}
     rate = {"learning rate": logged["lr"]} if "lr" in logged else {}
     groups: list[tuple[Series, str, str]] = [
         (errors, "error (%)", ERRORS),
         (of_heads, "error of a head (%)", f"Each head's error on {part} images. {HEAD_ERRORS}"),
-        (_some(LOSSES, logged), "loss", OF_LOSSES),
+        (_some(terms, logged), "loss", OF_LOSSES),
         (_some(SHARES, logged), "share", OF_SHARES),
         (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote)),
         (others, "value", OTHERS),

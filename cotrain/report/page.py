@@ -19,13 +19,14 @@ from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.predict import fitted_temperature, load
+from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, verdict
 from cotrain.progress import clock
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
 from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
-from cotrain.report.test_results import RELIABILITY, Tested, outputs_alone, tested
+from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
 from cotrain.report.test_results import WORDS as TEMPERATURES
 from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import Run, as_typed
@@ -70,7 +71,8 @@ class Shown:
     result: dict[str, Any]
     learning: list[Figure]
     errors_logged: bool
-    tested: Tested | None
+    results: Results | None  # of the test images
+    drawn: Drawn | None  # figures of the same
     verdict: Verdict | None
     alone_seconds: float | None  # that the labelled-only network was trained
     votes: Mapping[str, float] | None  # on unlabelled images, in percent
@@ -123,9 +125,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with: {run.way_on}")
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = run.outputs(len(classes))
-    alone = outputs_alone(run, classes)
+    alone = baseline_outputs(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
-    found = tested(parts, alone, rule, temperature, bins=bins) if "test" in parts else None
+    results = Results(parts["test"], rule, temperature, bins) if "test" in parts else None
     without, search, images = subject.without, None, None
     if dataset is not None:
         run.check_data(dataset)
@@ -142,7 +144,8 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         result=result,
         learning=learning_curves(run, ON_PAGE),
         errors_logged=has_errors(run),
-        tested=found,
+        results=results,
+        drawn=drawn(results, alone) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), alone),
         alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
         votes=last_votes(run),

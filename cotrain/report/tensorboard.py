@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from cotrain.data import Dataset
 from cotrain.evaluation.predict import fitted_temperature
+from cotrain.evaluation.results import Results
 from cotrain.report import pictures
 from cotrain.report.figures import PRINTED
-from cotrain.report.test_results import WORDS, heat_map_of, outputs_alone, tested
+from cotrain.report.test_results import WORDS, baseline_outputs, drawn, heat_map_of
 from cotrain.runs.checkpoint import read_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
@@ -43,10 +44,11 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
 def _of_test_images(
     run: Run, parts: dict[str, Outputs], classes: tuple[str, ...], temperature: float | None
 ) -> Iterator[tuple[str, Shot]]:
-    found = tested(parts, outputs_alone(run, classes), run.config.run.ensemble, temperature, PRINTED)
-    for one, drawn in zip(found.calibrated, found.diagrams, strict=True):
-        yield f"reliability/{WORDS[one.kind]}", Shot(drawn.png, drawn.caption)
-    yield "risk_and_coverage", Shot(found.risk.png, found.risk.caption)
-    heat_map = found.heat_map or heat_map_of(PRINTED, found.confused)
+    results = Results(parts["test"], run.config.run.ensemble, temperature)
+    shown = drawn(results, baseline_outputs(run, classes), PRINTED)
+    for one, diagram in zip(results.calibrated, shown.diagrams, strict=True):
+        yield f"reliability/{WORDS[one.kind]}", Shot(diagram.png, diagram.caption)
+    yield "risk_and_coverage", Shot(shown.risk.png, shown.risk.caption)
+    heat_map = shown.heat_map or heat_map_of(PRINTED, results.confused)
     names = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     yield "confusion", Shot(heat_map.png, f"{heat_map.caption} Classes: {names}.")

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -15,7 +15,6 @@ from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.tracking import TensorBoard
 
-LOSSES = ("supervised", "unsupervised")
 SELECTED = ("agreement", "selected")  # share of a step's unlabelled images that get a pseudo-label, as methods call it
 
 
@@ -86,11 +85,13 @@ def read_log(path: Path) -> list[dict[str, float]]:
 class StepProgress:
     """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere.
 
-    `then` are the seconds that other work will take after this one.
+    `terms` names the values that are losses; `then` are the seconds that other work will take after this one.
     """
 
-    def __init__(self, console: Console, title: str, done: int, steps: int, then: float = 0.0) -> None:
-        self.console, self.title, self.steps, self.then = console, title, steps, then
+    def __init__(
+        self, console: Console, title: str, done: int, steps: int, terms: Sequence[str], then: float = 0.0
+    ) -> None:
+        self.console, self.title, self.steps, self.then, self.terms = console, title, steps, then, terms
         self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
         self.values = ""
         self.bar = Progress(
@@ -116,10 +117,8 @@ class StepProgress:
     def advance(self, step: int, values: Mapping[str, float] | None = None) -> None:
         """`values` when there are new ones."""
         if values is not None:
-            losses = [f"{values[name]:.2f}" for name in ("supervised", "unsupervised") if name in values]
-            others = [
-                f"{name} {value:.2f}" for name, value in values.items() if name not in ("supervised", "unsupervised")
-            ]
+            losses = [f"{values[name]:.2f}" for name in self.terms if name in values]
+            others = [f"{name} {value:.2f}" for name, value in values.items() if name not in self.terms]
             self.values = "  ".join([*others, f"losses {' '.join(losses)}"])
         rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
         left = (self.steps - step) / max(rate, 1e-9)

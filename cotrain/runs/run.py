@@ -20,6 +20,7 @@ from cotrain.model.own import OwnNetwork, is_importable
 from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
 from cotrain.runs.scores import Outputs, checked_outputs
+from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Run:
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: there is no config.json in it")
         check_available(folder, read_json(folder / "config.json"))
-        config = _parsed(folder / "config.json", Config.parse)
+        config = _parsed(folder / "config.json", lambda values: Config.parse(upgraded(values)))
         return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
 
     def check_same(self, config: Config, split: Split) -> None:

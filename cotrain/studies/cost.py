@@ -16,7 +16,7 @@ from cotrain.config import Config, differences
 from cotrain.device import pick_device, pick_precision
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.progress import counted, say
-from cotrain.recipes import as_released, recipe_named
+from cotrain.recipes import recipe_named, with_preset
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.checkpoint import make_folder, read_json, write_json
 from cotrain.studies.base import Study, StudyOptions
@@ -108,8 +108,7 @@ class Cost:
         return self.base(network).changed(structure.settings)
 
     def base(self, network: Network) -> Config:
-        config = recipe_named(network.recipe)
-        config = as_released(config) if self.preset == "code" else config
+        config = with_preset(recipe_named(network.recipe), self.preset)
         config = config.changed({"optim.labelled": self.effort.labelled, **self.changes})
         return config.changed({"optim.unlabelled": config.unlabelled})
 

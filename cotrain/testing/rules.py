@@ -48,27 +48,43 @@ def settings_are_frozen_and_described(subject: Subject) -> None:
 def losses_are_repeatable(subject: Subject) -> None:
     """The same step gives the same finite loss."""
     first, second = (trial.loss(LATE) for trial in (subject.at_work(), Trial(subject.config).confident().late()))
-    for term, one in terms(first).items():
+    for term in first.terms:
+        one, other = first[term], second[term]
         require(torch.isfinite(one), f"the {term} loss is {one.item()}")
-        other = terms(second)[term]
         require(
             torch.equal(one, other),
             f"the {term} loss is {one.item()} and then {other.item()}; draw from learner.generator only",
         )
 
 
+def terms_are_named_and_add_up(subject: Subject) -> None:
+    """Every step has the terms that the method names, `supervised` first, and their weighted sum is the total."""
+    for step, trial in ((0, Trial(subject.config)), (LATE, subject.at_work())):
+        losses = trial.loss(step)
+        named = subject.method.terms
+        require(named[:1] == ("supervised",), f"the first of its terms is not supervised: {', '.join(named)}")
+        require(tuple(losses.terms) == named, f"step {step} has the terms {', '.join(losses.terms)}; it names {named}")
+        twice = sorted(losses.terms.keys() & losses.monitors.keys())
+        require(not twice, f"{', '.join(twice)} is both a term and a monitor; terms are logged anyway")
+        require(losses.terms["supervised"].weight == 1, "the supervised term has a weight other than 1")
+        total = sum(term.weight * term.value.item() for term in losses.terms.values())
+        close = abs(losses.total.item() - total) <= 1e-5 * max(1.0, abs(total))
+        require(close, f"the total is {losses.total.item()}, and the weighted terms add up to {total}")
+
+
 def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
-    """The unsupervised loss is positive and has a gradient in all of the network, and nowhere else."""
+    """The unlabelled terms are positive and have a gradient in all of the network, and nowhere else."""
     if not subject.learns_from_unlabelled:
         return
     trial = subject.at_work()
-    unsupervised = trial.loss(LATE).unsupervised
-    require(unsupervised.item() > 0, "the unsupervised loss is 0 for a confident network whose heads mostly agree")
-    require(unsupervised.requires_grad, "the unsupervised loss has no gradient")
-    unsupervised.backward()
+    losses = trial.loss(LATE)
+    for term in subject.unlabelled_terms:
+        require(losses[term].item() > 0, f"the {term} loss is 0 for a confident network whose heads mostly agree")
+        require(losses[term].requires_grad, f"the {term} loss has no gradient")
+    torch.stack([losses[term] for term in subject.unlabelled_terms]).sum().backward()
     net = trial.state.net
     missing = [name for name, parameter in net.named_parameters() if parameter.grad is None]
-    require(not missing, f"the unsupervised loss has no gradient in {', '.join(missing[:3])}")
+    require(not missing, f"the unlabelled terms have no gradient in {', '.join(missing[:3])}")
     for number, head in enumerate(net.heads):
         weights = [layer.weight.grad for layer in head.modules() if isinstance(layer, nn.Linear)]
         require(any(grad is not None and grad.any() for grad in weights), f"head {number} gets a gradient of 0")
@@ -79,13 +95,15 @@ def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
 
 
 def unlabelled_pixels_matter(subject: Subject) -> None:
-    """Other pixels of the unlabelled images give another unsupervised loss."""
+    """Other pixels of the unlabelled images give other unlabelled terms."""
     if not subject.learns_from_unlabelled:
         return
     batch = subject.at_work().batch(LATE)
     other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
-    before, after = (subject.at_work().loss(LATE, seen).unsupervised.item() for seen in (batch, other))
-    require(before != after, f"mirroring all unlabelled images leaves the unsupervised loss at {before}")
+    before, after = (subject.at_work().loss(LATE, seen) for seen in (batch, other))
+    for term in subject.unlabelled_terms:
+        value = before[term].item()
+        require(value != after[term].item(), f"mirroring all unlabelled images leaves the {term} loss at {value}")
 
 
 def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
@@ -101,8 +119,8 @@ def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
         one, other = (getattr(trial.batch(LATE), field.name) for trial in (first, second))
         require(torch.equal(one, other), f"Batch.{field.name} depends on labels of unlabelled images")
     one, other = first.loss(LATE), second.loss(LATE)
-    for term in terms(one):
-        same = torch.equal(terms(one)[term], terms(other)[term])
+    for term in one.terms:
+        same = torch.equal(one[term], other[term])
         require(same, f"the {term} loss depends on labels of unlabelled images")
     leaked = [name for name, kept in first.state.memory.items() if not torch.equal(kept, second.state.memory[name])]
     require(not leaked, f"memory depends on labels of unlabelled images: {', '.join(leaked)}")
@@ -185,27 +203,25 @@ def _check_memory(config: Config, saved: Mapping[str, Tensor], split: Split) -> 
     require({key for key in saved if key.startswith("memory.")} == set(laid_out), "memory is not what `init` lays out")
     used = not laid_out or any(not torch.equal(saved[key], laid_out[key]) for key in laid_out)
     require(used, "no memory that `init` lays out is ever written")
-    if type(config.method).refresh is not Method.refresh:
-        steps = range(SAVED, STEPS)
-        comes = any(config.method.refreshes(pool, step, STEPS, config.unlabelled) for step in steps)
-        require(comes, f"`refresh` never comes in steps {SAVED} to {STEPS}; give settings for which it does")
+    refresh_steps = config.method.refresh_steps(pool, STEPS, config.unlabelled)
+    defined = type(config.method).refresh is not Method.refresh
+    require(defined == bool(refresh_steps), "`refresh` and `refresh_steps` go together: define both, or neither")
+    late = not refresh_steps or max(refresh_steps) >= SAVED
+    require(late, f"`refresh` is never called in steps {SAVED} to {STEPS}; pass settings with which it is")
 
 
 def check_finite(trial: Trial, losses: Losses) -> None:
-    for term, value in terms(losses).items():
-        require(torch.isfinite(value), f"the {term} loss is {value.item()}")
-    (losses.supervised + losses.unsupervised).backward()
+    for name, term in losses.terms.items():
+        require(torch.isfinite(term.value), f"the {name} loss is {term.value.item()}")
+    losses.total.backward()
     gradients = {name: parameter.grad for name, parameter in trial.state.net.named_parameters()}
     wrong = [name for name, own in gradients.items() if own is not None and not torch.isfinite(own).all()]
     require(not wrong, f"the gradient is not finite in {', '.join(wrong[:3])}")
 
 
-def terms(losses: Losses) -> dict[str, Tensor]:
-    return {"supervised": losses.supervised, "unsupervised": losses.unsupervised}
-
-
 RULES: tuple[Callable[[Subject], None], ...] = (
     settings_are_frozen_and_described,
+    terms_are_named_and_add_up,
     losses_are_repeatable,
     unlabelled_gradient_reaches_the_student_only,
     unlabelled_pixels_matter,

@@ -61,6 +61,10 @@ class Subject:
     def learns_from_unlabelled(self) -> bool:
         return self.config.method.views.any_unlabelled
 
+    @property
+    def unlabelled_terms(self) -> tuple[str, ...]:
+        return self.method.terms[1:]
+
     @cached_property
     def _prepared(self) -> "Trial":
         return Trial(self.config).confident().late()
@@ -107,11 +111,11 @@ class Trial:
         return Learner(state.net, state.average.net, step, STEPS, self.source.generator(step), state.memory)
 
     def batch(self, step: int) -> Batch:
-        return self.source.batch(step, self.state.memory)
+        return self.source.batch(step, self.method.rates(self.state.memory))
 
     def refresh(self, step: int) -> None:
         pool, self.state.step = pool_of(self.dataset, self.split), step
-        if self.method.refreshes(pool, step, STEPS, self.config.unlabelled):
+        if step in self.method.refresh_steps(pool, STEPS, self.config.unlabelled):
             refresh(self.config, self.state, pool, self.source)
 
     def loss(self, step: int, batch: Batch | None = None) -> Losses:

@@ -47,7 +47,9 @@ class Objective(nn.Module):
         randomness = seeded(generator, self.ranks) if self.method.dropout else nullcontext()
         with randomness, self.autocast:
             losses = self.method.loss(learner, batch)
-        return losses.supervised + self.method.weight(learner.progress) * losses.unsupervised, losses
+        if tuple(losses.terms) != self.method.terms:
+            raise TypeError(f"{self.method.name}.loss gave the terms {tuple(losses.terms)}, not {self.method.terms}")
+        return losses.total, losses
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def take_step(
 
 
 def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ranks = ALONE) -> None:
-    """What the method does once a pass or a round. Rank 0 does it for all."""
+    """What the method does once per pass or round. Rank 0 does it for all."""
     generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
 
@@ -156,6 +158,7 @@ def train(
             say(console, note)
     source, pool = source_of(config, dataset, run.split, device, ranks), pool_of(dataset, run.split)
     objective = objective_of(config, state, device, ranks)
+    refresh_steps = frozenset(config.method.refresh_steps(pool, optim.steps, config.unlabelled))
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
         Log(
@@ -163,16 +166,16 @@ def train(
             state.step,
             tracker(config.run.track if ranks.first else "none", run.folder, state.step),
         ) as log,
-        StepProgress(console, title, state.step, optim.steps, then) as progress,
+        StepProgress(console, title, state.step, optim.steps, config.method.terms, then) as progress,
         ranks.together(lambda: _lost(run, state, ranks)),
         stop_requests() as stop,
     ):
-        for batch in source.batches(state.step, optim.steps, state.memory):
-            if config.method.refreshes(pool, state.step, optim.steps, config.unlabelled):
+        for batch in source.batches(state.step, optim.steps, config.method.rates(state.memory)):
+            if state.step in refresh_steps:
                 refresh(config, state, pool, source, ranks)
             lr, losses = take_step(config, state, objective, batch, source.generator(state.step))
             state.seconds = earlier + time.monotonic() - began
-            window.add({**losses.monitors, "supervised": losses.supervised, "unsupervised": losses.unsupervised})
+            window.add(losses.logged)
 
             stopping = ranks.any(stop.asked)
             last = state.step == optim.steps

@@ -14,6 +14,7 @@ from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
 from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.runs.run import Run
+from cotrain.runs.upgrade import upgraded
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.ema import Average
 from cotrain.training.optim import adam, sgd
@@ -74,7 +75,7 @@ def restore(
     """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
     if facts["split"] != run.split.hash:
         raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
-    earlier = Config.parse(facts["config"])  # a setting that is newer than the checkpoint has its default
+    earlier = Config.parse(upgraded(facts["config"]))  # a setting that is newer than the checkpoint has its default
     if changed := differences(earlier.model_dump(), run.config.model_dump()):
         raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
     for net, name in ((state.net, "net"), (state.average.net, "average")):

@@ -13,7 +13,7 @@ from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
 from cotrain.training.spinning import bound_spinning_late
 from cotrain.training.state import begin, pool_of
-from cotrain.types import Method, Pool
+from cotrain.types import Pool
 
 TRIED_AT = (0.35, 0.5, 0.65)  # of the steps
 MOST_TRIALS = 50  # steps there
@@ -22,7 +22,7 @@ LONG_STEP = 10.0  # seconds: no second one is needed
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a step takes, and what the method does once a pass or a round."""
+    """How long a step takes, and what the method does once per pass or round."""
 
     step: float  # seconds
     refresh: float
@@ -30,8 +30,7 @@ class Pace:
     def seconds(self, config: Config, pool: Pool) -> float:
         """Of a whole run."""
         steps = config.optim.steps
-        rounds = sum(config.method.refreshes(pool, step, steps, config.unlabelled) for step in range(steps))
-        return steps * self.step + rounds * self.refresh
+        return steps * self.step + len(config.method.refresh_steps(pool, steps, config.unlabelled)) * self.refresh
 
 
 def pace(
@@ -50,9 +49,10 @@ def pace(
     keep_freed_memory()
     bound_spinning_late()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
-    source.batch(0, state.memory)  # whose kernel is compiled when it is used for the first time ever
+    rates = config.method.rates(state.memory)
+    source.batch(0, rates)  # whose kernel is compiled when it is used for the first time ever
     objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
-    renews = type(config.method).refresh is not Method.refresh
+    renews = len(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)) > 0
     steps, rounds = [], []
     for place in TRIED_AT if renews else (0.5,):
         state.step = int(place * config.optim.steps)
@@ -62,9 +62,9 @@ def pace(
             last = time.monotonic()
         rounds.append(last - began)
         seconds: list[float] = []
-        for batch in source.batches(state.step, state.step + MOST_TRIALS, state.memory):
+        for batch in source.batches(state.step, state.step + MOST_TRIALS, rates):
             _, losses = take_step(config, state, objective, batch, source.generator(state.step))
-            losses.supervised.item()  # waits for a GPU
+            losses.total.item()  # waits for a GPU
             seconds.append(time.monotonic() - last)
             last += seconds[-1]
             enough = len(seconds) > 1 and sum(seconds) > patience / len(TRIED_AT)

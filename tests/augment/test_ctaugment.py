@@ -240,16 +240,16 @@ def poor_rates() -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["plain", "cutout"])
-def test_views_are_a_function_of_step_and_memory(kind: str) -> None:
+def test_views_are_a_function_of_step_and_rates(kind: str) -> None:
     views = Views(weak=1, strong=2, labelled_strong=1, ctaugment=kind)
-    memory = {"cta_rates": poor_rates()}
+    rates = poor_rates()
     batch, again, at_first, before = (
-        source(views).batch(3, memory),
-        source(views).batch(3, memory),
-        source(views).batch(3, {"cta_rates": initial_rates()}),
+        source(views).batch(3, rates),
+        source(views).batch(3, rates),
+        source(views).batch(3, initial_rates()),
         source(views).batch(3),
     )
-    assert torch.equal(memory["cta_rates"], poor_rates())
+    assert torch.equal(rates, poor_rates())
     for name, tensor in vars(batch).items():
         assert torch.equal(tensor, getattr(again, name))
         assert torch.equal(getattr(at_first, name), getattr(before, name))
@@ -261,12 +261,12 @@ def test_views_are_a_function_of_step_and_memory(kind: str) -> None:
     assert batch.probe_bins.dtype == torch.int64
 
 
-def test_a_step_reads_the_memory_that_the_step_before_left() -> None:
-    memory = {"cta_rates": initial_rates()}
+def test_a_step_reads_the_rates_that_the_step_before_left() -> None:
+    rates = initial_rates()
     ours = source(Views(weak=1, strong=1, ctaugment="plain"))
-    for step, batch in enumerate(ours.batches(0, 3, memory)):
-        assert torch.equal(batch.strong, ours.batch(step, {"cta_rates": memory["cta_rates"].clone()}).strong)
-        memory["cta_rates"].copy_(poor_rates() if step == 0 else initial_rates())
+    for step, batch in enumerate(ours.batches(0, 3, rates)):
+        assert torch.equal(batch.strong, ours.batch(step, rates.clone()).strong)
+        rates.copy_(poor_rates() if step == 0 else initial_rates())
 
 
 def test_strong_views_and_probe_are_the_operations_on_weak_views(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,9 +283,9 @@ def test_strong_views_and_probe_are_the_operations_on_weak_views(monkeypatch: py
         assert (draw.shift != 0).any() and draw.ops.shape[1] == 0
         expected = normalised(images, rows, draw, policy, ours.mean, ours.std)
         assert torch.equal(views, expected)
-    assert np.array_equal(seen[0][1], batch.index)
-    assert np.array_equal(seen[1][1], batch.row)
-    assert np.array_equal(seen[2][1], batch.row)
+    assert np.array_equal(seen[0][1], batch.unlabelled_rows)
+    assert np.array_equal(seen[1][1], batch.labelled_rows)
+    assert np.array_equal(seen[2][1], batch.labelled_rows)
 
 
 def test_each_rank_makes_its_own_rows_of_the_same_draw() -> None:

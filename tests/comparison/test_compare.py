@@ -60,7 +60,7 @@ def compare(out: Path, *words: str) -> None:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compared") / "out"
-    compare(out, "--methods", "mhct,fixmatch,mhct:strong_views=routed", "--seeds", "2")
+    compare(out, "--methods", "mhct,fixmatch,mhct:strong_views=shared", "--seeds", "2")
     return out
 
 
@@ -71,21 +71,21 @@ def rows(out: Path) -> dict[str, dict[str, str]]:
 def test_every_method_is_trained_on_the_same_splits(compared: Path) -> None:
     runs = {
         (name, seed): Run.open(compared / name / f"seed-{seed}")
-        for name in ("mhct", "fixmatch", "mhct,strong_views=routed")
+        for name in ("mhct", "fixmatch", "mhct,strong_views=shared")
         for seed in (0, 1)
     }
     for seed in (0, 1):
         assert len({run.split.hash for (_, of), run in runs.items() if of == seed}) == 1
     assert runs["mhct", 0].split.hash != runs["mhct", 1].split.hash
     assert {run.config.optim.steps for run in runs.values()} == {10}
-    assert runs["mhct,strong_views=routed", 1].config.method.strong_views == "routed"
+    assert runs["mhct,strong_views=shared", 1].config.method.strong_views == "shared"
     assert runs["mhct", 1].config.run.seed == 1
     assert not any((run.folder / "labelled_only").exists() for run in runs.values())
 
 
 def test_the_table_says_what_the_runs_said(compared: Path) -> None:
     table = rows(compared)
-    assert [*table] == ["mhct", "fixmatch", "mhct:strong_views=routed"]
+    assert [*table] == ["mhct", "fixmatch", "mhct:strong_views=shared"]
     results = [Run.open(compared / "fixmatch" / f"seed-{seed}").result for seed in (0, 1)]
     errors = [result["test_error"] for result in results]
     assert table["fixmatch"]["test error %"] == f"{statistics.mean(errors):.2f} ± {statistics.stdev(errors):.2f}"
@@ -103,7 +103,7 @@ def test_the_table_comes_in_four_formats(compared: Path) -> None:
     assert text.splitlines()[2].startswith("mhct  ")
     assert markdown.splitlines()[2].startswith("| mhct | ")
     assert len({line.count(" | ") for line in markdown.splitlines()}) == 1
-    assert r"mhct:strong\_views=routed & " in latex and r"$\pm$" in latex
+    assert r"mhct:strong\_views=shared & " in latex and r"$\pm$" in latex
     assert len({line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\")}) == 1
 
 
@@ -295,10 +295,10 @@ def test_python_can_compare_with_the_same_optimiser(toy: Dataset, tiny: Config, 
     ("words", "expected"),
     [
         ("--methods mhct,fixmach", "there is no method 'fixmach'; there are: fixmatch, "),
-        ("--methods mhct:strong_vews=routed", "unknown setting method.strong_vews; did you mean method.strong_views?"),
+        ("--methods mhct:strong_vews=shared", "unknown setting method.strong_vews; did you mean method.strong_views?"),
         ("--methods fixmatch:threshold=2", "method.threshold='2'"),
         ("--methods fixmatch:heads=3", "method.heads"),
-        ("--methods mhct:routed", "'routed' is not KEY=VALUE, as in mhct:strong_views=routed"),
+        ("--methods mhct:shared", "'shared' is not KEY=VALUE, as in mhct:heads=5"),
         ("--methods mhct,mhct", "--methods has mhct twice"),
         ("--methods ,", "--methods is empty"),
         ("--seeds 0", "--seeds 0: there must be one at least"),

@@ -280,7 +280,7 @@ def test_batches_have_the_shapes_the_method_asked_for() -> None:
     assert batch.weak.shape == (2, 7, 3, 8, 8)
     assert batch.strong.shape == (3, 7, 3, 8, 8)
     assert batch.strong.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
-    assert (batch.y.shape, batch.row.shape, batch.index.shape) == ((5,), (5,), (7,))
+    assert (batch.y.shape, batch.labelled_rows.shape, batch.unlabelled_rows.shape) == ((5,), (5,), (7,))
     assert source(Views(weak=0, strong=0)).batch(0).weak.shape == (0, 7, 3, 8, 8)
 
 
@@ -288,8 +288,8 @@ def test_labels_belong_to_their_images_and_come_from_labelled_rows_only() -> Non
     made = source(Views())
     for step in range(20):
         batch = made.batch(step)
-        assert set(batch.row.tolist()) <= set(made.labelled_rows.tolist())
-        assert torch.equal(batch.y, batch.row % 2)
+        assert set(batch.labelled_rows.tolist()) <= set(made.labelled_rows.tolist())
+        assert torch.equal(batch.y, batch.labelled_rows % 2)
 
 
 def test_batches_depend_on_seed_and_step_alone() -> None:
@@ -311,6 +311,6 @@ def test_strong_views_of_one_image_differ() -> None:
 def test_plain_weak_views_are_the_normalised_images() -> None:
     made = source(Views(weak=1, weak_augment=False))
     batch = made.batch(0)
-    pixels = made.images[batch.index].permute(0, 3, 1, 2).double() / 255
+    pixels = made.images[batch.unlabelled_rows].permute(0, 3, 1, 2).double() / 255
     mean, std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (made.mean, made.std))
     torch.testing.assert_close(batch.weak[0].double(), (pixels - mean) / std, rtol=1e-5, atol=1e-5)

@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from pydantic import ConfigDict, Field
 
-from cotrain import Batch, Learner, Losses, Pool, SingleModel, Views
+from cotrain import Batch, Learner, Losses, Pool, SingleModel, Term, Views
 from cotrain.testing import check_method
+
+
+def two_terms(supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+    return Losses({"supervised": Term(supervised), "unsupervised": Term(unsupervised)})
 
 
 class Good(SingleModel):
@@ -26,11 +30,13 @@ class Good(SingleModel):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         target = self.target(learner, batch)
-        labelled, strong = learner.net(torch.cat([batch.x, batch.strong[0]]))[0].split([len(batch.y), len(batch.index)])
+        labelled, strong = learner.net(torch.cat([batch.x, batch.strong[0]]))[0].split(
+            [len(batch.y), len(batch.unlabelled_rows)]
+        )
         return self.losses(F.cross_entropy(labelled, batch.y), F.cross_entropy(strong, target))
 
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
-        return Losses(supervised, unsupervised)
+        return two_terms(supervised, unsupervised)
 
 
 class Undescribed(Good):
@@ -47,7 +53,7 @@ class Lenient(Good):
 
 class NoGradient(Good):
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
-        return Losses(supervised, unsupervised.detach())
+        return two_terms(supervised, unsupervised.detach())
 
 
 class Random(Good):
@@ -57,7 +63,7 @@ class Random(Good):
 
 class NumpyRandom(Good):
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
-        return Losses(supervised, unsupervised * (1 + np.random.rand()))
+        return two_terms(supervised, unsupervised * (1 + np.random.rand()))
 
 
 class Leaky(Good):
@@ -65,7 +71,7 @@ class Leaky(Good):
 
     def target(self, learner: Learner, batch: Batch) -> torch.Tensor:
         trial = sys._getframe(2).f_locals["self"]
-        labels = trial.dataset.labels[batch.index]
+        labels = trial.dataset.labels[batch.unlabelled_rows]
         known = F.one_hot(labels.clamp(min=0), trial.state.net.classes).float()
         return super().target(learner, batch) + known * (labels >= 0)[:, None]
 
@@ -73,7 +79,7 @@ class Leaky(Good):
 class Blind(Good):
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled = F.cross_entropy(learner.net(batch.x)[0], batch.y)
-        return Losses(labelled, labelled * 0.5)
+        return two_terms(labelled, labelled * 0.5)
 
 
 class TaughtByTheTeacher(Good):
@@ -86,12 +92,12 @@ class Infinite(Good):
     """Divides by nothing where nothing is selected."""
 
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
-        return Losses(supervised, unsupervised)
+        return two_terms(supervised, unsupervised)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         losses = super().loss(learner, batch)
         selected = (self.target(learner, batch).max(dim=-1).values > 0.5).float()
-        return Losses(losses.supervised, losses.unsupervised * selected.sum() / selected.sum())
+        return two_terms(losses["supervised"], losses["unsupervised"] * selected.sum() / selected.sum())
 
 
 class TenClasses(Good):
@@ -101,7 +107,7 @@ class TenClasses(Good):
 
 class Stuck(Good):
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
-        return Losses(0 * supervised, 1e-9 * unsupervised)
+        return two_terms(0 * supervised, 1e-9 * unsupervised)
 
 
 class Forgetful(Good):
@@ -113,7 +119,7 @@ class Forgetful(Good):
         seen = self.counts.get(id(learner.net), 0)
         self.counts[id(learner.net)] = seen + 1
         losses = super().loss(learner, batch)
-        return Losses(losses.supervised * (1 + 1e-3 * seen), losses.unsupervised)
+        return two_terms(losses["supervised"] * (1 + 1e-3 * seen), losses["unsupervised"])
 
 
 class Idle(Good):

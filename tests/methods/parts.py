@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import batch_norms
-from cotrain.types import Batch, Learner, Method, Pool
+from cotrain.types import Batch, Learner, Losses, Method, Pool
 
 Array = NDArray[np.float64]
 ROWS = 40  # of the data set that the batches are drawn from
@@ -22,10 +22,10 @@ def a_batch(method: Method, labelled: int = 6, unlabelled: int = 12, channels: i
     return Batch(
         x=torch.randn(labelled, *shape, generator=rng),
         y=torch.arange(labelled) % classes,
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(views.weak, unlabelled, *shape, generator=rng),
         strong=torch.randn(views.strong, unlabelled, *shape, generator=rng),
-        index=torch.arange(labelled, labelled + unlabelled),
+        unlabelled_rows=torch.arange(labelled, labelled + unlabelled),
     )
 
 
@@ -69,6 +69,12 @@ def cross_entropy(targets: Array | Tensor, predicted: Array) -> Array:
 
 def changed(batch: Batch, **parts: Tensor) -> Batch:
     return Batch(**{**vars(batch), **parts})
+
+
+def unlabelled(losses: Losses) -> Tensor:
+    """All terms but the supervised one, weighted as in the total."""
+    others = [term.weight * term.value for name, term in losses.terms.items() if name != "supervised"]
+    return torch.stack(others).sum()
 
 
 def gradients(loss: Tensor, net: nn.Module) -> list[Tensor]:

@@ -7,7 +7,7 @@ import torch
 from cotrain.methods.comatch import CoMatch
 from cotrain.model import MultiHead
 from cotrain.types import Views
-from tests.methods.parts import a_batch, a_learner, a_net, changed, cross_entropy, gradients, softmax
+from tests.methods.parts import a_batch, a_learner, a_net, changed, cross_entropy, gradients, softmax, unlabelled
 
 SMALL = CoMatch(bank=40, batches=3, threshold=0.7, graph_threshold=0.4)
 
@@ -62,8 +62,9 @@ def test_six_steps_are_as_by_hand() -> None:
             row = np.array([1.0 if one == other else pseudo[one] @ pseudo[other] for other in range(12)])
             row[row < 0.4] = 0
             contrast -= (row / row.sum() * np.log(alike[one] + 1e-7)).sum() / 12
-        assert losses.unsupervised.item() == pytest.approx(classified + contrast, rel=1e-4)
-        assert losses.supervised.item() == pytest.approx(cross_entropy(now.y, labelled).mean(), rel=1e-4)
+        assert losses["pseudo_label"].item() == pytest.approx(classified, rel=1e-4)
+        assert losses["contrast"].item() == pytest.approx(contrast, rel=1e-4)
+        assert losses["supervised"].item() == pytest.approx(cross_entropy(now.y, labelled).mean(), rel=1e-4)
         assert losses.monitors["selected"].item() == pytest.approx(sure.mean())
     assert learner.memory["images"].item() == 6 * 18
     held = sorted(map(tuple, learner.memory["embeddings"].double().numpy().round(4).tolist()))
@@ -103,9 +104,9 @@ def test_strong_views_learn_and_pseudo_labels_do_not() -> None:
     batch.weak.requires_grad_()
     batch.strong.requires_grad_()
     losses = SMALL.loss(learner, batch)
-    assert all(gradient.any() for gradient in gradients(losses.unsupervised, net))
+    assert all(gradient.any() for gradient in gradients(unlabelled(losses), net))
     losses = SMALL.loss(learner, batch)
-    losses.unsupervised.backward()
+    unlabelled(losses).backward()
     assert not batch.weak.grad.any()
     assert batch.strong.grad.flatten(2).any(2).all()
     assert not any(tensor.requires_grad for tensor in learner.memory.values())
@@ -115,9 +116,9 @@ def test_nothing_selected_leaves_the_contrast_alone() -> None:
     method = CoMatch(threshold=1, contrast_weight=0)
     net = a_net(method)
     losses = method.loss(a_learner(method, net), a_batch(method))
-    assert losses.unsupervised.item() == 0
-    assert losses.monitors["contrast"] > 0
-    assert not any(gradient.any() for gradient in gradients(losses.unsupervised, net))
+    assert unlabelled(losses).item() == 0
+    assert losses["contrast"] > 0
+    assert not any(gradient.any() for gradient in gradients(unlabelled(losses), net))
 
 
 def test_likeness_is_computed_in_full_precision_also_where_the_run_is_not() -> None:
@@ -130,15 +131,17 @@ def test_likeness_is_computed_in_full_precision_also_where_the_run_is_not() -> N
     plain = SMALL.loss(a_learner(SMALL, Replay()), a_batch(SMALL))
     with torch.autocast("cpu", torch.bfloat16):
         losses = SMALL.loss(a_learner(SMALL, Replay()), a_batch(SMALL))
-    assert torch.equal(losses.unsupervised, plain.unsupervised)
-    assert torch.equal(losses.supervised, plain.supervised)
+    assert torch.equal(unlabelled(losses), unlabelled(plain))
+    assert torch.equal(losses["supervised"], plain["supervised"])
 
 
 def test_views_and_weights() -> None:
     assert CoMatch().views == Views(weak=1, strong=2)
-    assert CoMatch(unsupervised_ramp=0.5).weight(0.25) == 0.5
     net, batch = a_surer_net(), a_batch(SMALL)
     parts = [CoMatch(unsupervised_weight=a, contrast_weight=b, threshold=0.5) for a, b in ((1, 0), (0, 1), (2, 3))]
-    one, two, both = (method.loss(a_learner(method, net), batch).unsupervised.item() for method in parts)
+    one, two, both = (unlabelled(method.loss(a_learner(method, net), batch)).item() for method in parts)
     assert one > 0
     assert both == pytest.approx(2 * one + 3 * two, rel=1e-5)
+    rising = CoMatch(unsupervised_weight=2, contrast_weight=3, threshold=0.5, unsupervised_ramp=0.8)
+    half = unlabelled(rising.loss(a_learner(rising, net, step=4), batch)).item()
+    assert half == pytest.approx(both / 2, rel=1e-5), "both terms rise, here 0.4 of 0.8"

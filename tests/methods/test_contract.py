@@ -45,4 +45,4 @@ def test_there_is_a_page_about_it(name: str) -> None:
 @pytest.mark.parametrize("name", ONLY_SELECTED)
 def test_without_a_pseudo_label_there_is_no_unlabelled_term(name: str) -> None:
     losses = Trial(subject(name).config).confident(0.0).late().loss(LATE)
-    assert losses.unsupervised.item() == 0 and losses.unsupervised.requires_grad
+    assert losses["unsupervised"].item() == 0 and losses["unsupervised"].requires_grad

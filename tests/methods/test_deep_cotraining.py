@@ -11,7 +11,7 @@ from torch import Tensor
 from cotrain.methods.deep_cotraining import DeepCoTraining
 from cotrain.model import MultiHead
 from cotrain.types import Batch
-from tests.methods.parts import a_batch, a_learner, a_net, cross_entropy, softmax, statistics
+from tests.methods.parts import a_batch, a_learner, a_net, cross_entropy, softmax, statistics, unlabelled
 
 METHOD = DeepCoTraining()
 
@@ -61,7 +61,7 @@ def test_the_losses_are_as_in_the_paper() -> None:
     net, batch = a_net(METHOD), a_batch(METHOD)
     losses = METHOD.loss(a_learner(METHOD, net), batch)
     labelled = sum(cross_entropy(batch.y, said(net, head, batch.x)).mean() for head in range(2))
-    assert losses.supervised.item() == pytest.approx(labelled, rel=1e-5)
+    assert losses["supervised"].item() == pytest.approx(labelled, rel=1e-5)
 
     p1, p2 = (said(net, head, batch.weak[0]) for head in range(2))
     middle = (p1 + p2) / 2
@@ -71,18 +71,21 @@ def test_the_losses_are_as_in_the_paper() -> None:
     difference = np.mean(
         cross_entropy(second, said(net, 0, against_second)) + cross_entropy(first, said(net, 1, against_first))
     )
-    assert losses.monitors["disagreement"].item() == pytest.approx(disagreement, rel=1e-4)
-    assert losses.monitors["difference"].item() == pytest.approx(difference, rel=1e-3)
-    assert losses.unsupervised.item() == pytest.approx(10 * disagreement + 0.5 * difference, rel=1e-3)
-    assert METHOD.weight(0.13) == METHOD.weight(1) == 1
-    assert METHOD.weight(0.065) == pytest.approx(np.exp(-5 / 4))
+    assert losses["disagreement"].item() == pytest.approx(disagreement, rel=1e-4)
+    assert losses["difference"].item() == pytest.approx(difference, rel=1e-3)
+    assert unlabelled(losses).item() == pytest.approx(10 * disagreement + 0.5 * difference, rel=1e-3)
+    assert METHOD.weight(0.13) == METHOD.weight(1) == 10
+    early = DeepCoTraining(unsupervised_ramp=1).loss(a_learner(METHOD, net), batch)  # at half of the steps
+    weights = {name: term.weight for name, term in early.terms.items()}
+    risen = np.exp(-5 / 4)
+    assert weights == pytest.approx({"supervised": 1, "disagreement": 10 * risen, "difference": 0.5 * risen})
 
 
 def difference_gradients(soft_targets: str) -> list[list[Tensor]]:
     """Of each network, by the second network's resistance to what fools the first one, without the rest."""
     method = DeepCoTraining(soft_targets=soft_targets, unsupervised_weight=0)
     net, batch = a_net(method), a_batch(method)
-    method.loss(a_learner(method, net), batch).unsupervised.backward()
+    unlabelled(method.loss(a_learner(method, net), batch)).backward()
     return [[parameter.grad for parameter in head.parameters()] for head in net.heads]
 
 
@@ -128,5 +131,5 @@ def test_the_attack_is_in_full_precision_also_where_the_run_is_not() -> None:
 def test_both_networks_learn_from_every_term() -> None:
     for method in (DeepCoTraining(difference_weight=0), DeepCoTraining(unsupervised_weight=0)):
         net = a_net(method)
-        method.loss(a_learner(method, net), a_batch(method)).unsupervised.backward()
+        unlabelled(method.loss(a_learner(method, net), a_batch(method))).backward()
         assert all(parameter.grad.any() for parameter in net.parameters())

@@ -40,8 +40,8 @@ def test_the_loss_is_fixmatchs_on_the_views_by_ctaugment(weak_pass: str) -> None
     ours = method.loss(learner(method), batch)
     theirs = FixMatch(threshold=0.13, weak_pass=weak_pass).loss(learner(method), batch)
     assert 0 < ours.monitors["selected"] < 1
-    assert torch.equal(ours.supervised, theirs.supervised)
-    assert torch.equal(ours.unsupervised, theirs.unsupervised)
+    assert torch.equal(ours["supervised"], theirs["supervised"])
+    assert torch.equal(ours["unsupervised"], theirs["unsupervised"])
 
 
 def test_rates_follow_the_averaged_network() -> None:
@@ -68,7 +68,7 @@ def test_the_probe_has_no_gradient_and_changes_no_statistics() -> None:
     before = {name: tensor.clone() for name, tensor in student.teacher.state_dict().items()}
     probe = batch.probe.requires_grad_()
     losses = method.loss(student, batch)
-    (losses.supervised + losses.unsupervised).backward()
+    losses.total.backward()
     assert probe.grad is None
     assert all(torch.equal(tensor, before[name]) for name, tensor in student.teacher.state_dict().items())
     without = learner(method)
@@ -83,7 +83,7 @@ def test_rates_survive_a_checkpoint_and_decide_the_next_views() -> None:
     batches = source(method)
     student, resumed = learner(method), learner(method)
     for step in range(3):
-        method.loss(student, batches.batch(step, student.memory))
+        method.loss(student, batches.batch(step, method.rates(student.memory)))
     resumed.memory["cta_rates"].copy_(student.memory["cta_rates"])
-    one, other = batches.batch(3, student.memory), source(method).batch(3, resumed.memory)
+    one, other = batches.batch(3, method.rates(student.memory)), source(method).batch(3, method.rates(resumed.memory))
     assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())

@@ -43,15 +43,15 @@ def test_a_mixture_is_drawn_to_the_mixture_of_targets(kind: str) -> None:
     targets = np.stack([share[i] * said[i] + (1 - share[i]) * said[11 - i] for i in range(12)])
     targets = targets if kind == "probabilities" else softmax(targets)
     student = probabilities(net, torch.from_numpy(mixed).float())
-    assert losses.unsupervised.item() == pytest.approx(np.mean((student - targets) ** 2), rel=1e-4)
+    assert losses["unsupervised"].item() == pytest.approx(np.mean((student - targets) ** 2), rel=1e-4)
     expected = cross_entropy(batch.y, probabilities(net, batch.x)).mean()
-    assert losses.supervised.item() == pytest.approx(expected, rel=1e-5)
+    assert losses["supervised"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_student_learns_and_the_teacher_does_not() -> None:
     net, teacher, batch = a_net(METHOD), a_net(METHOD, seed=4), a_batch(METHOD)
     losses = METHOD.loss(a_learner(METHOD, net, teacher), batch)
-    (losses.supervised + losses.unsupervised).backward()
+    losses.total.backward()
     assert all(parameter.grad.any() for parameter in net.parameters())
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
@@ -61,7 +61,7 @@ def test_no_gradient_reaches_the_images_through_the_target() -> None:
     net, teacher, batch = a_net(METHOD), a_net(METHOD, seed=4), a_batch(METHOD)
     share = torch.from_numpy(shares(METHOD, a_learner(METHOD, net), 12)).float()[:, None]
     batch.weak.requires_grad_()
-    METHOD.loss(a_learner(METHOD, net, teacher), batch).unsupervised.backward()
+    METHOD.loss(a_learner(METHOD, net, teacher), batch)["unsupervised"].backward()
     (images,) = batch.weak.detach().clone().requires_grad_()
     images.retain_grad()
     taught = torch.from_numpy(probabilities(teacher, images.detach())).float()
@@ -82,7 +82,7 @@ def test_the_teacher_normalises_by_its_own_batch() -> None:
         net, teacher = a_net(METHOD).train(), a_net(METHOD, seed=4)
         for layer in batch_norms(teacher):
             layer.running_var.fill_(variance)
-        found.append(METHOD.loss(a_learner(METHOD, net, teacher), a_batch(METHOD)).unsupervised.item())
+        found.append(METHOD.loss(a_learner(METHOD, net, teacher), a_batch(METHOD))["unsupervised"].item())
     assert found[0] == found[1] > 0
 
 

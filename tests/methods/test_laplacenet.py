@@ -30,10 +30,10 @@ def a_batch(views: int = 2) -> Batch:
     return Batch(
         x=torch.zeros(4, 3, 8, 8),
         y=torch.tensor([2, 0, 2, 1]),
-        row=torch.tensor([8, 9, 8, 70]),
+        labelled_rows=torch.tensor([8, 9, 8, 70]),
         weak=torch.zeros(0, 6, 3, 8, 8),
         strong=torch.randn(views, 6, 3, 8, 8, generator=rng),
-        index=torch.tensor([13, 29, 11, 10, 61, 5]),
+        unlabelled_rows=torch.tensor([13, 29, 11, 10, 61, 5]),
         x_strong=torch.randn(views, 4, 3, 8, 8, generator=rng),
     )
 
@@ -49,7 +49,7 @@ def test_the_loss_is_the_papers_written_out() -> None:
     student = learner(method)
     student.net.eval()
     labels = student.memory["labels"]
-    labels[batch.index] = torch.tensor([0, 2, 1, 1, -1, 0])
+    labels[batch.unlabelled_rows] = torch.tensor([0, 2, 1, 1, -1, 0])
     passes = seen_by(student)
     losses = method.loss(student, batch)
     assert len(passes) == 2
@@ -72,8 +72,8 @@ def test_the_loss_is_the_papers_written_out() -> None:
                 labelled, others = (labelled + cost, others) if image < 4 else (labelled, others + cost)
     assert shares[0] == pytest.approx(shares[1], rel=1e-4), "one share for all views"
     assert 0 < shares[0] < 1
-    assert losses.supervised.item() == pytest.approx(labelled, rel=1e-4)
-    assert losses.unsupervised.item() == pytest.approx(others, rel=1e-4)
+    assert losses["supervised"].item() == pytest.approx(labelled, rel=1e-4)
+    assert losses["unsupervised"].item() == pytest.approx(others, rel=1e-4)
 
 
 def test_at_first_only_labelled_images_are_seen() -> None:
@@ -82,14 +82,14 @@ def test_at_first_only_labelled_images_are_seen() -> None:
     passes = seen_by(student)
     losses = method.loss(student, batch)
     assert [len(images) for images in passes] == [4, 4]
-    assert losses.unsupervised.item() == 0
+    assert losses["unsupervised"].item() == 0
     logits = torch.stack([student.net(images)[0] for images in list(passes)])
     order = torch.randperm(4, generator=torch.Generator().manual_seed(1))
     images = batch.x_strong[0]
     lam = ((passes[0] - images[order]) / (images - images[order]))[order != torch.arange(4)].median().item()
     mixed = lam * torch.eye(3)[batch.y] + (1 - lam) * torch.eye(3)[batch.y][order]
     expected = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
-    assert losses.supervised.item() == pytest.approx(expected.item(), rel=1e-3)
+    assert losses["supervised"].item() == pytest.approx(expected.item(), rel=1e-3)
     method.loss(replace(student, step=10), batch)
     assert [len(images) for images in passes[-2:]] == [10, 10]
 
@@ -98,11 +98,11 @@ def test_unlabelled_views_teach_every_weight_and_each_view_updates_batchnorm() -
     method, batch = LaplaceNet(views_each=2), a_batch()
     student = learner(method)
     losses = method.loss(student, batch)
-    losses.unsupervised.backward()
+    losses["unsupervised"].backward()
     assert all(weight.grad.any() for weight in student.net.parameters())
     assert {int(layer.num_batches_tracked) for layer in batch_norms(student.net)} == {2}
     changed = replace(batch, strong=batch.strong.flip(-1))
-    assert method.loss(learner(method), changed).unsupervised.item() != losses.unsupervised.item()
+    assert method.loss(learner(method), changed)["unsupervised"].item() != losses["unsupervised"].item()
 
 
 def test_views_and_features_are_those_it_asks_for() -> None:
@@ -167,8 +167,8 @@ def test_an_image_that_no_label_reaches_has_none_and_the_next_pass_may_give_it_o
     method.refresh(student, POOL, lambda rows: torch.cat([torch.zeros(len(rows), 3), features[rows]], dim=1)[None])
     labels = student.memory["labels"]
     assert labels[[11, 12, 13]].tolist() == [-1, -1, -1]
-    losses = method.loss(student, replace(a_batch(), index=torch.tensor([11, 12, 13, 11, 12, 13])))
-    assert math.isfinite(losses.unsupervised.item())
+    losses = method.loss(student, replace(a_batch(), unlabelled_rows=torch.tensor([11, 12, 13, 11, 12, 13])))
+    assert math.isfinite(losses["unsupervised"].item())
     method.refresh(student, POOL, lambda rows: torch.cat([torch.zeros(len(rows), 3), spread_out()[rows]], dim=1)[None])
     assert (labels[[11, 12, 13]] >= 0).all()
 
@@ -190,7 +190,7 @@ def test_images_that_no_label_reaches_do_not_move_the_others() -> None:
 @pytest.mark.parametrize("unlabelled", [7, 80, 200])
 def test_the_graph_is_made_when_the_second_phase_and_every_pass_in_it_begins(unlabelled: int) -> None:
     method = LaplaceNet(supervised_share=0.1)
-    due = [step for step in range(40) if method.refreshes(POOL, step, 40, unlabelled)]
+    due = method.refresh_steps(POOL, 40, unlabelled)
     firsts = [step * unlabelled // 80 for step in range(40)]
     assert due == [4] + [step for step in range(5, 40) if firsts[step] != firsts[step - 1]]
 

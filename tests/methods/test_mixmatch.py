@@ -41,10 +41,10 @@ def a_batch(labelled: int, unlabelled: int, seed: int = 0) -> Batch:
     return Batch(
         x=torch.randn(labelled, 3, SIZE, SIZE, generator=rng),
         y=torch.arange(labelled) % CLASSES,
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(2, unlabelled, 3, SIZE, SIZE, generator=rng),
         strong=torch.zeros(0),
-        index=torch.arange(unlabelled),
+        unlabelled_rows=torch.arange(unlabelled),
     )
 
 
@@ -93,8 +93,8 @@ def test_the_loss_is_the_one_computed_by_hand(alpha: float) -> None:
         ((targets[6 + 9 * (view - 1) + row] - predicted[view, row]) ** 2).mean() for view in (1, 2) for row in range(9)
     ]
     losses = MixMatch(alpha=alpha).loss(learner(net), batch)
-    assert losses.supervised.item() == pytest.approx(supervised, rel=1e-4)
-    assert losses.unsupervised.item() == pytest.approx(np.mean(squares), rel=1e-4)
+    assert losses["supervised"].item() == pytest.approx(supervised, rel=1e-4)
+    assert losses["unsupervised"].item() == pytest.approx(np.mean(squares), rel=1e-4)
 
 
 def test_the_five_passes_see_what_they_should_and_the_first_mixed_one_is_remembered() -> None:
@@ -117,9 +117,9 @@ def test_any_batches_will_do(labelled: int, unlabelled: int) -> None:
     net = Small().eval()
     losses = MixMatch().loss(learner(net), a_batch(labelled, unlabelled))
     assert [len(images) for images in net.seen] == [unlabelled, unlabelled, labelled, unlabelled, unlabelled]
-    assert torch.isfinite(losses.supervised) and torch.isfinite(losses.unsupervised)
+    assert torch.isfinite(losses["supervised"]) and torch.isfinite(losses["unsupervised"])
     if labelled == unlabelled == 64:
-        assert losses.supervised.item() > 0.5
+        assert losses["supervised"].item() > 0.5
 
 
 def test_guesses_have_no_gradient_and_every_weight_has_one() -> None:
@@ -130,7 +130,7 @@ def test_guesses_have_no_gradient_and_every_weight_has_one() -> None:
     method = MixMatch()
     for term in ("supervised", "unsupervised"):
         net.zero_grad()
-        getattr(method.loss(learner(net), batch), term).backward()
+        method.loss(learner(net), batch)[term].backward()
         assert all(weight.grad.any() for name, weight in net.named_parameters() if name != "norm.bias")
 
 
@@ -138,8 +138,8 @@ def test_unlabelled_images_are_mixed_into_labelled_ones() -> None:
     net, batch = Small().eval(), a_batch(6, 9)
     other = Batch(**{**vars(batch), "weak": batch.weak + 1})
     one, two = (MixMatch().loss(learner(net), some) for some in (batch, other))
-    assert one.supervised != two.supervised
-    assert one.unsupervised != two.unsupervised
+    assert one["supervised"] != two["supervised"]
+    assert one["unsupervised"] != two["unsupervised"]
 
 
 def test_settings_and_rise() -> None:

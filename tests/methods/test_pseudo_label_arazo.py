@@ -12,6 +12,7 @@ from cotrain.methods.pseudo_label_arazo import ArazoPseudoLabel
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import batch_norms, mixed_cross_entropy
 from cotrain.types import Batch, Learner, Pool
+from tests.methods.parts import unlabelled
 
 IMAGES, CLASSES = 20, 3
 POOL = Pool(torch.tensor([4, 7]), torch.tensor([2, 0]), torch.arange(12), IMAGES, CLASSES)
@@ -28,10 +29,10 @@ def a_batch() -> Batch:
     return Batch(
         x=torch.randn(4, 3, 8, 8, generator=rng),
         y=torch.tensor([2, 0, 2, 1]),
-        row=torch.tensor([4, 7, 4, 13]),
+        labelled_rows=torch.tensor([4, 7, 4, 13]),
         weak=torch.randn(1, 6, 3, 8, 8, generator=rng),
         strong=torch.zeros(0, 6, 3, 8, 8),
-        index=torch.tensor([3, 9, 1, 0, 11, 5]),
+        unlabelled_rows=torch.tensor([3, 9, 1, 0, 11, 5]),
     )
 
 
@@ -58,7 +59,7 @@ def test_the_loss_is_the_papers_written_out() -> None:
     images = torch.cat([batch.x, batch.weak[0]])
     plain, mixed = passes
     assert torch.equal(plain, images)
-    targets = np.concatenate([np.eye(CLASSES)[batch.y], labels[batch.index]])
+    targets = np.concatenate([np.eye(CLASSES)[batch.y], labels[batch.unlabelled_rows]])
     logits = student.net(mixed)[0].detach().double()
     p = logits.softmax(-1).numpy()
 
@@ -76,10 +77,11 @@ def test_the_loss_is_the_papers_written_out() -> None:
             labelled, others = (labelled + cost, others) if image < 4 else (labelled, others + cost)
     prior = -sum(math.log(p[:, c].mean()) for c in range(CLASSES)) / CLASSES
     entropy = -(p * np.log(p)).sum(1).mean()
-    assert losses.supervised.item() == pytest.approx(labelled, rel=1e-4)
-    assert losses.unsupervised.item() == pytest.approx(others + 0.8 * prior + 0.4 * entropy, rel=1e-4)
-    assert losses.monitors["prior"].item() == pytest.approx(prior, rel=1e-4)
-    assert losses.monitors["entropy"].item() == pytest.approx(entropy, rel=1e-4)
+    assert losses["supervised"].item() == pytest.approx(labelled, rel=1e-4)
+    assert unlabelled(losses).item() == pytest.approx(others + 0.8 * prior + 0.4 * entropy, rel=1e-4)
+    assert losses["pseudo_label"].item() == pytest.approx(others, rel=1e-4)
+    assert losses["prior"].item() == pytest.approx(prior, rel=1e-4)
+    assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-4)
 
 
 def test_both_parts_of_a_mixed_cross_entropy_add_up_to_mixups() -> None:
@@ -100,8 +102,8 @@ def test_it_records_what_it_says_of_the_plain_images_and_uses_none_of_it_yet() -
     assert torch.equal(student.memory["labels"], labels)
     said = twin.net(passes[0])[0, 4:].softmax(-1)
     recorded = student.memory["recorded"]
-    assert torch.allclose(recorded[batch.index], said, atol=1e-6)
-    rest = [row for row in range(IMAGES) if row not in batch.index]
+    assert torch.allclose(recorded[batch.unlabelled_rows], said, atol=1e-6)
+    rest = [row for row in range(IMAGES) if row not in batch.unlabelled_rows]
     assert torch.equal(recorded[rest], torch.full((len(rest), CLASSES), 1 / 3))
     assert not recorded.requires_grad
 
@@ -122,10 +124,10 @@ def test_the_unlabelled_term_reaches_every_weight_and_pixels_of_both_kinds_matte
     method, batch = ArazoPseudoLabel(), a_batch()
     student = with_labels(learner(method))
     losses = method.loss(student, batch)
-    losses.unsupervised.backward()
+    unlabelled(losses).backward()
     assert all(weight.grad.any() for weight in student.net.parameters())
     changed = replace(batch, weak=batch.weak.flip(-1))
-    assert method.loss(with_labels(learner(method)), changed).unsupervised.item() != losses.unsupervised.item()
+    assert unlabelled(method.loss(with_labels(learner(method)), changed)).item() != unlabelled(losses).item()
 
 
 def test_the_warm_up_sees_labelled_images_only_and_records_nothing() -> None:
@@ -144,7 +146,7 @@ def test_the_warm_up_sees_labelled_images_only_and_records_nothing() -> None:
 def test_labels_are_replaced_where_a_pass_begins(unlabelled: int) -> None:
     """12 unlabelled images: pass n begins with the first step whose first image is one of its."""
     method = ArazoPseudoLabel(warmup=0.1)
-    due = [step for step in range(40) if method.refreshes(POOL, step, 40, unlabelled)]
+    due = method.refresh_steps(POOL, 40, unlabelled)
     owners = [image // 12 for step in range(40) for image in range(step * unlabelled, (step + 1) * unlabelled)]
     firsts = [owners[step * unlabelled] for step in range(40)]
     assert due == [4] + [step for step in range(5, 40) if firsts[step] != firsts[step - 1]]

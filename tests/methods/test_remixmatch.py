@@ -16,6 +16,7 @@ from cotrain.methods.remixmatch import ReMixMatch, align, rotated
 from cotrain.model import MultiHead, backbone
 from cotrain.ops import beta
 from cotrain.types import Batch, Learner, Pool, Views
+from tests.methods.parts import unlabelled
 
 CLASSES, SIZE = 3, 4
 NOTHING = torch.zeros(0, dtype=torch.int64)
@@ -53,10 +54,10 @@ def a_batch(labelled: int, unlabelled: int, strong: int, size: tuple[int, int] =
     return Batch(
         x=torch.randn(labelled, 3, *size, generator=rng),
         y=torch.arange(labelled) % 2,  # never class 2
-        row=torch.arange(labelled),
+        labelled_rows=torch.arange(labelled),
         weak=torch.randn(1, unlabelled, 3, *size, generator=rng),
         strong=torch.randn(strong, unlabelled, 3, *size, generator=rng),
-        index=torch.arange(unlabelled),
+        unlabelled_rows=torch.arange(unlabelled),
         x_strong=torch.randn(1, labelled, 3, *size, generator=rng),
         probe=torch.randn(labelled, 3, *size, generator=rng),
         probe_bins=torch.arange(labelled * 4).reshape(labelled, 2, 2),
@@ -122,11 +123,12 @@ def test_the_loss_is_the_one_computed_by_hand(step: int) -> None:
     rise = {0: 0.0, 1: 0.5, 50: 1.0}[step]
 
     losses = method.loss(student, batch)
-    assert losses.supervised.item() == pytest.approx(crossed[:6].mean(), rel=1e-4)
+    assert losses["supervised"].item() == pytest.approx(crossed[:6].mean(), rel=1e-4)
     expected = rise * (1.5 * crossed[6:].mean() + 0.5 * unmixed) + 0.5 * rotation
-    assert losses.unsupervised.item() == pytest.approx(expected, rel=1e-4)
-    assert losses.monitors["rotation"].item() == pytest.approx(rotation, rel=1e-4)
-    assert method.weight(student.progress) == 1
+    assert unlabelled(losses).item() == pytest.approx(expected, rel=1e-4)
+    values = {"mixed": crossed[6:].mean(), "unmixed": unmixed, "rotation": rotation}
+    assert {name: losses[name].item() for name in values} == pytest.approx(values, rel=1e-4)
+    assert [term.weight for term in losses.terms.values()] == [1, 1.5 * rise, 0.5 * rise, 0.5]
 
 
 def test_only_the_last_mixed_pass_changes_the_running_statistics() -> None:
@@ -202,18 +204,18 @@ def test_gradients_reach_everything_but_the_guesses() -> None:
     net.eval()
     assert not method.guess(learner(method, net), batch.weak[0], torch.eye(3)).requires_grad
     losses = method.loss(learner(method, net), batch)
-    assert all(gradients(net, losses.unsupervised).values())
-    supervised = gradients(net, losses.supervised)
+    assert all(gradients(net, unlabelled(losses)).values())
+    supervised = gradients(net, losses["supervised"])
     assert supervised["last.weight"] and supervised["first.weight"] and not supervised["extra.weight"]
     no_rotation = ReMixMatch(strong_views=2, rotation_weight=0).loss(learner(method, net), batch)
-    assert not gradients(net, no_rotation.unsupervised)["extra.weight"]
+    assert not gradients(net, unlabelled(no_rotation))["extra.weight"]
 
 
 def test_labelled_images_are_the_strong_ones() -> None:
     method, net, batch = ReMixMatch(strong_views=1), Small().eval(), a_batch(6, 8, 1)
     losses = [
-        method.loss(learner(method, net), Batch(**{**vars(batch), name: getattr(batch, name) + 1})).supervised.item()
-        for name in ("row", "x", "x_strong")
+        method.loss(learner(method, net), Batch(**{**vars(batch), name: getattr(batch, name) + 1}))["supervised"].item()
+        for name in ("labelled_rows", "x", "x_strong")
     ]
     assert losses[0] == losses[1] != losses[2]
 
@@ -237,8 +239,8 @@ def test_real_steps_resume_from_a_copy_of_memory() -> None:
 
     def loss(step: int, memory: dict[str, Tensor]) -> Tensor:
         student = Learner(net, copy.deepcopy(net).eval(), step, 10, source.generator(step), memory)
-        losses = method.loss(student, source.batch(step, memory))
-        return losses.supervised + losses.unsupervised
+        losses = method.loss(student, source.batch(step, method.rates(memory)))
+        return losses.total
 
     for step in range(4):
         assert torch.isfinite(loss(step, memory))

@@ -25,8 +25,8 @@ def test_three_steps_are_as_by_hand() -> None:
             batch,
             x=batch.x.roll(step, -1),
             weak=batch.weak.roll(step, -1),
-            row=torch.from_numpy(rows[:6]),
-            index=torch.from_numpy(rows[6:]),
+            labelled_rows=torch.from_numpy(rows[:6]),
+            unlabelled_rows=torch.from_numpy(rows[6:]),
         )
         losses = METHOD.loss(learner, now)
         said = probabilities(net, torch.cat([now.x, now.weak[0]]))
@@ -34,8 +34,8 @@ def test_three_steps_are_as_by_hand() -> None:
             np.sum((z - ensemble[row] / (1 - 0.6 ** updates[row])) ** 2) if updates[row] else 0.0
             for row, z in zip(rows, said, strict=True)
         ]
-        assert losses.unsupervised.item() == pytest.approx(sum(squares) / (18 * 3), rel=1e-5)
-        assert losses.supervised.item() == pytest.approx(cross_entropy(batch.y, said[:6]).mean(), rel=1e-5)
+        assert losses["unsupervised"].item() == pytest.approx(sum(squares) / (18 * 3), rel=1e-5)
+        assert losses["supervised"].item() == pytest.approx(cross_entropy(batch.y, said[:6]).mean(), rel=1e-5)
         for row in set(rows.tolist()):
             ensemble[row] = 0.6 * ensemble[row] + 0.4 * said[rows == row].mean(axis=0)
             updates[row] += 1
@@ -47,11 +47,11 @@ def test_what_was_never_seen_has_no_loss_and_a_constant_output_none_later() -> N
     net, batch = a_net(METHOD), a_batch(METHOD)
     learner = a_learner(METHOD, net)
     first = METHOD.loss(learner, batch)
-    assert first.unsupervised.item() == 0 and first.unsupervised.requires_grad
+    assert first["unsupervised"].item() == 0 and first["unsupervised"].requires_grad
     assert first.monitors["known"] == 0
     for _ in range(3):
         again = METHOD.loss(learner, batch)
-        assert again.unsupervised.item() == pytest.approx(0, abs=1e-12), "the bias of the average is corrected"
+        assert again["unsupervised"].item() == pytest.approx(0, abs=1e-12), "the bias of the average is corrected"
         assert again.monitors["known"] == 1
 
 
@@ -61,7 +61,7 @@ def test_labelled_and_unlabelled_images_learn_and_the_memory_keeps_no_graph() ->
     METHOD.loss(learner, changed(batch, x=batch.x.flip(-1), weak=batch.weak.flip(-1)))
     batch.x.requires_grad_()
     batch.weak.requires_grad_()
-    METHOD.loss(learner, batch).unsupervised.backward()
+    METHOD.loss(learner, batch)["unsupervised"].backward()
     assert batch.x.grad.flatten(1).any(1).all()
     assert batch.weak.grad[0].flatten(1).any(1).all()
     assert not any(tensor.requires_grad for tensor in learner.memory.values())

@@ -31,15 +31,15 @@ def a_batch() -> Batch:
     return Batch(
         x=torch.randn(4, 3, 8, 8, generator=rng),
         y=torch.tensor([1, 0, 1, 2]),
-        row=torch.tensor([8, 50, 9, 21]),
+        labelled_rows=torch.tensor([8, 50, 9, 21]),
         weak=torch.randn(1, 6, 3, 8, 8, generator=rng),
         strong=torch.zeros(0, 6, 3, 8, 8),
-        index=torch.tensor([3, 29, 11, 10, 31, 5]),
+        unlabelled_rows=torch.tensor([3, 29, 11, 10, 31, 5]),
     )
 
 
 def with_labels(of: Learner) -> Learner:
-    of.memory["labels"][:, a_batch().index] = torch.tensor(
+    of.memory["labels"][:, a_batch().unlabelled_rows] = torch.tensor(
         [[0, -1, 2, -1, 1, 1], [-1, -1, -1, -1, -1, -1], [2, 0, -1, -1, -1, -1]]
     )
     return of
@@ -48,9 +48,8 @@ def with_labels(of: Learner) -> Learner:
 def test_rounds_are_equally_long_after_the_beginning() -> None:
     rounds = [METHOD.round(step, STEPS) for step in range(STEPS)]
     assert rounds == [0] * 100 + [number for number in range(1, 31) for _ in range(10)]
-    due = [step for step in range(STEPS) if METHOD.refreshes(POOL, step, STEPS, 6)]
-    assert due == [0, *range(100, 400, 10)]
-    assert TriNet(initial=0).refreshes(POOL, 0, STEPS, 6)
+    assert METHOD.refresh_steps(POOL, STEPS, 6) == [0, *range(100, 400, 10)]
+    assert TriNet(initial=0).refresh_steps(POOL, STEPS, 6)[0] == 0
     few = [TriNet(initial=0.25).round(step, 20) for step in range(20)]
     assert few[:5] == [0] * 5 and few[5:] == list(range(1, 31, 2)), "fewer steps than rounds leave some out"
 
@@ -76,7 +75,6 @@ def test_the_threshold_follows_the_table(images: int, table: list[float | None],
 
 
 def test_smeared_labels_are_the_truth_with_noise_of_each_heads_own() -> None:
-    assert METHOD.refreshes(POOL, 0, STEPS, 8)
     METHOD.refresh(first := learner(step=0), POOL, lambda rows: torch.zeros(0))
     student, batch = replace(first, step=99), a_batch()
     student.net.eval()
@@ -88,7 +86,7 @@ def test_smeared_labels_are_the_truth_with_noise_of_each_heads_own() -> None:
     assert many.square().mean().item() == pytest.approx(0.05**2 / 2, rel=0.05)
 
     losses = METHOD.loss(student, batch)
-    losses.supervised.backward()
+    losses["supervised"].backward()
     gradients = [weight.grad.clone() for weight in student.net.parameters()]
 
     student.net.zero_grad()
@@ -101,8 +99,8 @@ def test_smeared_labels_are_the_truth_with_noise_of_each_heads_own() -> None:
             assert target.argmax() == batch.y[image]
             expected = expected - target @ logp[head, image] / 4
     expected.backward()
-    assert losses.supervised.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert losses.unsupervised.item() == 0
+    assert losses["supervised"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert losses["unsupervised"].item() == 0
     for ours, weight in zip(gradients, student.net.parameters(), strict=True):  # of the trunk too, from all heads
         torch.testing.assert_close(ours, weight.grad, rtol=1e-3, atol=1e-5)
 
@@ -118,8 +116,8 @@ def test_the_loss_of_a_round_is_the_mean_over_what_each_head_was_taught() -> Non
     for head, labels in taught.items():
         terms = [-unlabelled[head, image].log_softmax(-1)[label].item() for image, label in labels.items()]
         unsupervised += sum(terms) / len(terms)
-    assert losses.supervised.item() == pytest.approx(supervised, rel=1e-5)
-    assert losses.unsupervised.item() == pytest.approx(unsupervised, rel=1e-5)
+    assert losses["supervised"].item() == pytest.approx(supervised, rel=1e-5)
+    assert losses["unsupervised"].item() == pytest.approx(unsupervised, rel=1e-5)
     assert losses.monitors["labelled"].item() == pytest.approx(6 / 18)
 
 
@@ -127,8 +125,8 @@ def test_in_a_round_only_the_first_head_moves_the_trunk() -> None:
     def gradients(labels: Tensor) -> tuple[list[Tensor | None], list[list[Tensor | None]]]:
         student = learner()
         student.net.eval()
-        student.memory["labels"][:, a_batch().index] = labels
-        METHOD.loss(student, a_batch()).unsupervised.backward()
+        student.memory["labels"][:, a_batch().unlabelled_rows] = labels
+        METHOD.loss(student, a_batch())["unsupervised"].backward()
         net = student.net
         return (
             [weight.grad for weight in net.trunk.parameters()],
@@ -147,8 +145,8 @@ def test_in_a_round_only_the_first_head_moves_the_trunk() -> None:
 def test_nothing_taught_is_a_zero_that_can_be_differentiated() -> None:
     student = learner()
     losses = METHOD.loss(student, a_batch())
-    losses.unsupervised.backward()
-    assert losses.unsupervised.item() == 0
+    losses["unsupervised"].backward()
+    assert losses["unsupervised"].item() == 0
     assert all(weight.grad is not None and not weight.grad.any() for weight in student.net.parameters())
     assert {int(layer.num_batches_tracked) for layer in batch_norms(student.net)} == {1}
 
@@ -157,7 +155,7 @@ def test_pixels_of_taught_images_matter() -> None:
     batch = a_batch()
     losses = METHOD.loss(with_labels(learner()), batch)
     changed = METHOD.loss(with_labels(learner()), replace(batch, weak=batch.weak.flip(-1)))
-    assert changed.unsupervised.item() != losses.unsupervised.item()
+    assert changed["unsupervised"].item() != losses["unsupervised"].item()
 
 
 def test_labels_come_from_the_other_two_where_they_agree_are_sure_and_stay_with_it() -> None:

@@ -24,10 +24,10 @@ def test_strong_views_learn_sharpened_predictions_of_weak_ones(weak_pass: str) -
     sure = weak.max(axis=1) > 0.5
     assert 0 < sure.sum() < (sharp.max(axis=1) > 0.5).sum(), "sharpened predictions would select more"
     expected = ((sharp * np.log(sharp / strong)).sum(axis=1) * sure).mean()
-    assert losses.unsupervised.item() == pytest.approx(expected, rel=1e-4)
+    assert losses["unsupervised"].item() == pytest.approx(expected, rel=1e-4)
     assert losses.monitors["selected"].item() == pytest.approx(sure.mean())
     supervised = cross_entropy(batch.y, probabilities(net, batch.x)).mean()
-    assert losses.supervised.item() == pytest.approx(supervised, rel=1e-5)
+    assert losses["supervised"].item() == pytest.approx(supervised, rel=1e-5)
 
 
 @each_pass
@@ -36,7 +36,7 @@ def test_only_the_strong_views_of_selected_images_learn(weak_pass: str) -> None:
     net, batch = a_net(method), a_batch(method)
     batch.weak.requires_grad_()
     batch.strong.requires_grad_()
-    method.loss(a_learner(method, net), batch).unsupervised.backward()
+    method.loss(a_learner(method, net), batch)["unsupervised"].backward()
     assert batch.weak.grad is None or not batch.weak.grad.any()
     sure = probabilities(net, batch.weak[0].detach()).max(axis=1) > 0.5
     assert batch.strong.grad[0].flatten(1).any(1).tolist() == sure.tolist()
@@ -50,8 +50,8 @@ def test_very_sharp_predictions_are_fixmatchs_pseudo_labels(weak_pass: str) -> N
     batch, net = a_batch(method), a_net(method).train()
     same = copy.deepcopy(net)
     ours, theirs = method.loss(a_learner(method, net), batch), other.loss(a_learner(other, same), batch)
-    assert ours.unsupervised.item() == pytest.approx(theirs.unsupervised.item(), rel=1e-4)
-    for one, two in zip(gradients(ours.unsupervised, net), gradients(theirs.unsupervised, same), strict=True):
+    assert ours["unsupervised"].item() == pytest.approx(theirs["unsupervised"].item(), rel=1e-4)
+    for one, two in zip(gradients(ours["unsupervised"], net), gradients(theirs["unsupervised"], same), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_a_confidence_equal_to_the_threshold_is_not_enough() -> None:
         parameter.data.zero_()
     losses = method.loss(a_learner(method, net), batch)
     assert losses.monitors["selected"] == 0
-    assert losses.unsupervised.item() == 0 and losses.unsupervised.requires_grad
+    assert losses["unsupervised"].item() == 0 and losses["unsupervised"].requires_grad
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_labelled_images_that_are_learnt_too_early_have_no_loss(tsa: str, step: 
     kept = predicted <= 1 / 3 + rise * 2 / 3
     assert 0 < kept.sum() < 30
     losses = method.loss(a_learner(method, net, step=step), batch)
-    assert losses.supervised.item() == pytest.approx(-np.log(predicted[kept]).mean(), rel=1e-5)
+    assert losses["supervised"].item() == pytest.approx(-np.log(predicted[kept]).mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize("tsa", ["linear", "exp", "log"])

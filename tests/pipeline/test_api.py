@@ -1,5 +1,7 @@
 """The Python interface: fit, load, predict."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 import cotrain
 from cotrain import Config, Dataset, Fitted, UserError
 from cotrain.data import open_data
+from cotrain.studies import study
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +104,12 @@ def test_arrays_in_other_layouts_are_the_same_images(fitted: Fitted, toy: Datase
     np.testing.assert_array_equal(fitted.model.predict(frozen).probabilities, expected)
     with pytest.raises(UserError, match="there is no image to predict"):
         fitted.model.predict(images[:0])
+
+
+@pytest.mark.parametrize("start", [cotrain.fit, cotrain.compare, partial(study, "ablation")])
+def test_an_unknown_preset_names_the_choices_and_writes_nothing(start: Callable, toy: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no preset 'cod'; choose one of: paper, code"):
+        start(toy, out=tmp_path / "out", preset="cod")
+    with pytest.raises(UserError, match="there is no preset 'cod'"):
+        study("cost", out=tmp_path / "cost", preset="cod")
+    assert list(tmp_path.iterdir()) == []

@@ -135,7 +135,7 @@ def test_every_picture_has_a_text_and_every_figure_a_caption(html: str) -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.S)
     hints = {
         "error (%)": "lower is better",
-        "loss": "should fall or stay level",
+        "loss": "should fall or level off",
         "share": "every guess is believed",
         "percent": "Wrong votes teach wrong things",
         "learning rate": "how far one step may change the network",
@@ -298,7 +298,7 @@ def test_one_image_in_each_bin(tmp_path: Path) -> None:
     wanted = torch.tensor([0.36, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95])
     probabilities = torch.stack([wanted, (1 - wanted) / 2, (1 - wanted) / 2], dim=-1)
     run = made_up_run(tmp_path / "run", dataset, logits=probabilities.log().expand(3, 7, 3).clone())
-    found = show(Subject(run, None)).tested
+    found = show(Subject(run, None)).results
     assert found.images == 7
     right = (dataset.labels[dataset.test] == 0).double()
     gap = 100 * (right - wanted).abs().mean().item()

@@ -15,6 +15,7 @@ from cotrain import Config, Dataset, UserError
 from cotrain.evaluation.calibration import calibration, confidence_and_right, fit_temperature, with_temperature
 from cotrain.evaluation.evaluate import evaluate
 from cotrain.evaluation.verdict import verdict
+from cotrain.report.page import Subject, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import read_outputs
 from tests.made_up import made_up_run, some_data
@@ -63,6 +64,16 @@ def test_every_head_is_calibrated_with_every_temperature(run: Run) -> None:
             assert one["temperature"] == found["ensemble"][name]["temperature"]
             again = calibration((logits / one["temperature"]).softmax(dim=-1), test.labels)
             assert {**vars(again), "temperature": one["temperature"]} == pytest.approx(one)
+
+
+def test_the_page_has_the_numbers_of_the_result(run: Run) -> None:
+    found, result = show(Subject(run, None)).results, run.result
+    assert (found.error, [*found.interval], found.ece, found.aurc) == tuple(
+        result[key] for key in ("test_error", "test_interval", "ece", "aurc")
+    )
+    assert found.heads.errors == result["head_errors"] == result["heads"]["errors"]
+    assert found.calibration == result["calibration"]
+    assert found.temperature == result["temperature"]
 
 
 def test_the_result_has_the_area_under_risk_and_coverage(run: Run) -> None:

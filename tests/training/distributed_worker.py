@@ -20,7 +20,7 @@ from cotrain.ops import heads_cross_entropy
 from cotrain.training.distributed import ALONE, Ranks, joined, own_rank
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
 from cotrain.training.state import State, begin, pool_of
-from cotrain.types import Batch, Learner, Losses, Pool, Views
+from cotrain.types import Batch, Learner, Losses, Pool, Term, Views
 
 CPU = torch.device("cpu")
 STEP = 7
@@ -47,30 +47,25 @@ class Everything(MultiHeadCoTraining):
         return {"seen": torch.zeros(pool.images)}
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        learner.memory["seen"][batch.index] += 1
+        learner.memory["seen"][batch.unlabelled_rows] += 1
         with torch.no_grad():
             target = learner.teacher(batch.weak.flatten(0, 1)).softmax(-1).mean(0).unflatten(0, (2, -1)).mean(0)
         order = torch.randperm(len(target), generator=learner.generator)
         mixed = learner.net(0.7 * batch.strong[0] + 0.3 * batch.strong[0][order]).log_softmax(-1)
         unsupervised = -((0.7 * target + 0.3 * target[order]) * mixed).sum(-1).mean()
         supervised = heads_cross_entropy(learner.net(batch.x), batch.y).mean()
-        return Losses(supervised, unsupervised, {"seen": learner.memory["seen"].mean()})
+        terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
+        return Losses(terms, {"seen": learner.memory["seen"].mean()})
 
 
 VARIANTS = (
     {"strong_views": "shared"},
-    {"strong_views": "routed"},
     {"weak_pass": "joint"},
     {"weak_pass": "joint", "strong_views": "shared"},
-    {"weak_pass": "joint", "strong_views": "routed"},
-    {"strong_pass": "selected"},
-    {"strong_pass": "selected", "strong_views": "shared"},
-    {"strong_pass": "selected", "strong_views": "routed"},
     {"normaliser": "batch"},
     {"normaliser": "batch", "reduction": "sum", "weak_pass": "joint"},
     {"heads": 1},
     {"heads": 5},
-    {"heads": 5, "strong_views": "routed", "strong_pass": "selected"},
 )
 OF_MHCT = {" ".join(f"{key}={value}" for key, value in variant.items()): variant for variant in VARIANTS}
 CASES = {
@@ -80,6 +75,8 @@ CASES = {
         "trinet": METHODS["trinet"](passes=2),
         "comatch": METHODS["comatch"](bank=32, threshold=0.5),
         **{name: MultiHeadCoTraining(**variant) for name, variant in OF_MHCT.items()},
+        "routed, weak_pass=joint": METHODS["mhct_routed"](weak_pass="joint"),
+        "routed, heads=5": METHODS["mhct_routed"](heads=5),
         "everything": Everything(),
     }.items()
 }
@@ -108,8 +105,9 @@ def decided(config: Config) -> State:
 def renewed(config: Config, state: State, ranks: Ranks = ALONE) -> None:
     """Memory as it is after some steps: what comes once a pass or a round was done, and these images were seen."""
     pool, source = pool_of(*digits()), source_of(config, *digits(), CPU, ranks)
+    refresh_steps = config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)
     for state.step in range(STEP + 1):
-        if config.method.refreshes(pool, state.step, config.optim.steps, config.unlabelled):
+        if state.step in refresh_steps:
             refresh(config, state, pool, source, ranks)
     if state.memory:
         objective = objective_of(config, state, CPU, ranks)
@@ -127,8 +125,8 @@ def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tupl
     objective = objective_of(config, state, CPU, ranks)  # without a name it would be gone before backward
     total, losses = objective(batch, STEP, source.generator(STEP))
     total.backward()
-    terms = {"total": total, "supervised": losses.supervised, "unsupervised": losses.unsupervised, **losses.monitors}
-    yield from ((f"{name}/term/{key}", value.detach()) for key, value in terms.items())
+    logged = {"total": total, **losses.logged}
+    yield from ((f"{name}/term/{key}", value.detach()) for key, value in logged.items())
     yield from ((f"{name}/memory/{key}", tensor) for key, tensor in state.memory.items())
     yield from ((f"{name}/gradient/{key}", weight.grad) for key, weight in state.net.named_parameters())
 

@@ -60,12 +60,11 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
     renewed(config, state)
     learner = Learner(state.net, state.average.net, STEP, config.optim.steps, source.generator(STEP), state.memory)
     losses = config.method.loss(learner, source.batch(STEP))
-    total = losses.supervised + config.method.weight(learner.progress) * losses.unsupervised
-    total.backward()
-    terms = {"total": total, "supervised": losses.supervised, "unsupervised": losses.unsupervised, **losses.monitors}
+    losses.total.backward()
+    logged = {"total": losses.total, **losses.logged}
     for rank in found:
         theirs = {key: value.item() for key, value in under(f"{name}/term/", rank).items()}
-        assert theirs == pytest.approx({key: value.item() for key, value in terms.items()}, rel=1e-5)
+        assert theirs == pytest.approx({key: value.item() for key, value in logged.items()}, rel=1e-5)
         gradients = under(f"{name}/gradient/", rank)
         for key, weight in state.net.named_parameters():
             ours, theirs = weight.grad, gradients.pop(key)
@@ -91,7 +90,7 @@ def test_the_batch_is_the_same_and_each_rank_makes_the_views_of_its_own_rows(nam
     whole = vars(source_of(config, *digits(), CPU).batch(STEP))
     for number, rank in enumerate(found):
         part = under(f"{name}/batch/", rank)
-        assert all(torch.equal(part[key], whole[key]) for key in ("y", "row", "index"))
+        assert all(torch.equal(part[key], whole[key]) for key in ("y", "labelled_rows", "unlabelled_rows"))
         for key, axis in {"x": 0, "weak": 1, "strong": 1}.items():
             theirs, ours = part[key].movedim(axis, 0), whole[key].movedim(axis, 0)
             if config.method.views.whole:

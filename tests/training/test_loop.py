@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from cotrain.training.loop import objective_of, source_of, take_step, train
 from cotrain.training.monitor import watched
 from cotrain.training.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.training.state import begin, restore, save
-from cotrain.types import Batch, Learner, Losses, Method, Pool, Views
+from cotrain.types import Batch, Learner, Losses, Method, Pool, Term, Views
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CPU = torch.device("cpu")
@@ -53,10 +54,10 @@ def test_the_first_twenty_losses_are_the_ones_in_git(preset: str, monkeypatch: p
     state.average.net.double()
     objective, found = objective_of(config, state, CPU), []
     for step in range(20):
-        batch = source.batch(step, state.memory)
+        batch = source.batch(step, config.method.rates(state.memory))
         batch = replace(batch, x=batch.x.double(), weak=batch.weak.double(), strong=batch.strong.double())
         _, losses = take_step(config, state, objective, batch, source.generator(step))
-        found.append([losses.supervised.item(), losses.unsupervised.item(), losses.monitors["agreement"].item()])
+        found.append([losses["supervised"].item(), losses["unsupervised"].item(), losses.monitors["agreement"].item()])
     path = GOLDEN / f"digits-{preset}.json"
     if not path.exists():
         path.write_text(json.dumps(found, indent=1) + "\n")
@@ -67,8 +68,7 @@ def test_the_first_twenty_losses_are_the_ones_in_git(preset: str, monkeypatch: p
 ABLATIONS = {
     "one head": {"method.heads": 1},
     "one strong view": {"method.strong_views": "shared"},
-    "routed views": {"method.strong_views": "routed"},
-    "selected views": {"method.strong_pass": "selected"},
+    "routed views": {"method": "mhct_routed"},
     "no weak augmentation": {"method.weak_augment": False},
     "same initialisation": {"model.head_init": "copied"},
     "no average": {"optim.ema": 0},
@@ -301,6 +301,8 @@ def test_the_average_follows_weights_and_copies_statistics(decay: float, warmup:
 class Remembering(Method):
     """A method with a memory of its own, to see that it is checkpointed."""
 
+    terms: ClassVar[tuple[str, ...]] = ("supervised",)
+
     @property
     def views(self) -> Views:
         return Views(weak=1, strong=0)
@@ -310,10 +312,10 @@ class Remembering(Method):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         logits = learner.net(batch.x)
-        learner.memory["seen"][batch.index] += 1
+        learner.memory["seen"][batch.unlabelled_rows] += 1
         labels, _ = vote_of_others(logits.argmax(-1).repeat(2, 1), logits.shape[-1])
-        learner.memory["votes"][batch.row, labels[0]] += 1
-        return Losses(nn.functional.cross_entropy(logits[0], batch.y), logits.new_zeros(()))
+        learner.memory["votes"][batch.labelled_rows, labels[0]] += 1
+        return Losses({"supervised": Term(nn.functional.cross_entropy(logits[0], batch.y))})
 
 
 def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
@@ -333,6 +335,31 @@ def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, t
         assert torch.equal(
             fresh.optimizer.state[ours]["momentum_buffer"], state.optimizer.state[saved]["momentum_buffer"]
         )
+
+
+class Misnamed(Remembering):
+    """Its loss has another term than it names."""
+
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unsupervised")
+
+
+def test_a_loss_with_other_terms_than_the_method_names_is_refused(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    Misnamed.name = "misnamed"
+    run = run_of(tiny.model_copy(update={"method": Misnamed()}), toy, tmp_path / "run")
+    with pytest.raises(TypeError, match=r"misnamed.loss gave the terms \('supervised',\), not \('supervised', 'uns"):
+        train(run, toy, CPU, QUIET, "")
+
+
+def test_the_log_has_every_term_once_and_before_weighting(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    names = {}
+    for method in ("mhct", "vat", "supervised"):
+        run = run_of(tiny.changed({"method": method, "run.log_every": 1, "optim.steps": 2}), toy, tmp_path / method)
+        train(run, toy, CPU, QUIET, "")
+        rows = [row for row in read_log(run.log_path) if "lr" in row]
+        names[method] = [*rows[0]][3:]
+    assert names["mhct"] == ["agreement", "supervised", "unsupervised"]
+    assert names["vat"] == ["supervised", "adversarial", "entropy"]
+    assert names["supervised"] == ["supervised"]
 
 
 def test_a_shape_the_network_cannot_take_is_refused_before_anything_is_written(
