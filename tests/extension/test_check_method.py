@@ -51,6 +51,11 @@ class Lenient(Good):
     model_config = ConfigDict(extra="ignore")
 
 
+class Unnamed(Good):
+    def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
+        return Losses({"supervised": Term(supervised), "consistency": Term(unsupervised)})
+
+
 class NoGradient(Good):
     def losses(self, supervised: torch.Tensor, unsupervised: torch.Tensor) -> Losses:
         return two_terms(supervised, unsupervised.detach())
@@ -141,6 +146,7 @@ def test_a_method_that_keeps_the_contract_passes() -> None:
         (Undescribed, "settings_are_frozen_and_described: no description: threshold"),
         (Changeable, "settings_are_frozen_and_described: its settings can be changed"),
         (Lenient, "settings_are_frozen_and_described: it takes a setting that does not exist"),
+        (Unnamed, "terms_are_named_and_add_up: step 0 has the terms supervised, consistency; it names "),
         (NoGradient, "unlabelled_gradient_reaches_the_student_only: the unsupervised loss has no gradient"),
         (Random, "losses_are_repeatable: the unsupervised loss is .*; draw from learner.generator only"),
         (NumpyRandom, "losses_are_repeatable: the unsupervised loss is "),
