@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, task: Task) -> None:
         command = [sys.executable, "-m", "cotrain.bench.worker"]
         chatter = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler announces itself
-        spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
+        self.spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
         self.beside = task.beside
         self.process = subprocess.Popen(
             command,
@@ -47,7 +47,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=chatter,
             text=True,
-            env=os.environ | spins,
+            env=os.environ | self.spins,
         )
         try:
             self._ask(json.dumps(asdict(task)))
@@ -56,13 +56,15 @@ class Worker:
             raise
 
     def run(self, times: int) -> Answer:
-        """Between turns the process is stopped: its OpenMP threads may otherwise spin while it waits."""
-        self.process.send_signal(signal.SIGCONT)
+        """Between turns a process with a spin count of its own is stopped: its OpenMP threads may spin for ever."""
+        if self.spins:
+            self.process.send_signal(signal.SIGCONT)
         try:
             with busy_processes(self.beside):
                 return Answer(**self._ask(str(times)))
         finally:
-            self.process.send_signal(signal.SIGSTOP)
+            if self.spins:
+                self.process.send_signal(signal.SIGSTOP)
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
