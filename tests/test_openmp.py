@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotrain.openmp import SPINS, bound_spinning
+from cotrain.openmp import SPINS, bound_spinning, left_to_cotrain
 
 CLEAN = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
 FIT = (
@@ -19,27 +19,29 @@ FIT = (
 
 def test_spins_are_bounded_when_nobody_decided() -> None:
     environment = {"PATH": "/bin"}
-    assert bound_spinning(environment, modules=["os", "numpy"])
-    assert environment == {"PATH": "/bin", "GOMP_SPINCOUNT": str(SPINS)}
+    bound_spinning(environment, modules=["os", "numpy"])
+    assert environment == {"PATH": "/bin", "GOMP_SPINCOUNT": SPINS}
+    assert left_to_cotrain(environment), "also in a process that this one starts"
 
 
 @pytest.mark.parametrize("name, value", [("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "ACTIVE")])
 def test_what_the_user_set_stays(name: str, value: str) -> None:
     environment = {name: value}
-    assert not bound_spinning(environment, modules=[])
+    bound_spinning(environment, modules=[])
     assert environment == {name: value}
+    assert not left_to_cotrain(environment)
 
 
 def test_nothing_is_set_too_late() -> None:
     environment: dict[str, str] = {}
-    assert not bound_spinning(environment, modules=["torch"])
+    bound_spinning(environment, modules=["torch"])
     assert environment == {}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP runtime here")
 def test_training_gets_the_setting_which_changes_no_weight(tmp_path: Path) -> None:
     default, none = tmp_path / "default", tmp_path / "none"
-    assert spins_reported_by(*FIT.split(), str(default)) == SPINS
+    assert spins_reported_by(*FIT.split(), str(default)) == int(SPINS)
     assert spins_reported_by(*FIT.split(), str(none), GOMP_SPINCOUNT="0") == 0
     assert (default / "model.safetensors").read_bytes() == (none / "model.safetensors").read_bytes()
 

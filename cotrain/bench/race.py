@@ -39,7 +39,7 @@ class Worker:
     def __init__(self, task: Task) -> None:
         command = [sys.executable, "-m", "cotrain.bench.worker"]
         stderr = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler prints to it
-        spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
+        self.spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
         self.busy = task.beside
         self.process = subprocess.Popen(
             command,
@@ -47,7 +47,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env=os.environ | spins,
+            env=os.environ | self.spins,
         )
         try:
             self._ask(json.dumps(asdict(task)))
@@ -56,13 +56,15 @@ class Worker:
             raise
 
     def run(self, times: int) -> Answer:
-        """The process is stopped between turns; otherwise its OpenMP threads might spin while it waits."""
-        self.process.send_signal(signal.SIGCONT)
+        """A process with a spin count of its own is stopped between turns; its OpenMP threads might spin for ever."""
+        if self.spins:
+            self.process.send_signal(signal.SIGCONT)
         try:
             with busy_processes(self.busy):
                 return Answer(**self._ask(str(times)))
         finally:
-            self.process.send_signal(signal.SIGSTOP)
+            if self.spins:
+                self.process.send_signal(signal.SIGSTOP)
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -32,6 +32,7 @@ from cotrain.device import pick_device
 from cotrain.runs.log import Window
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.loop import autocast, objective_of, source_of, take_step
+from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import begin
 from cotrain.types import UserError
 
@@ -70,10 +71,11 @@ def main() -> None:
         print(json.dumps({"error": str(error).partition("\n")[0]}), flush=True)
         return
     print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        began = time.perf_counter()
-        facts = work(int(line))
-        print(json.dumps(asdict(Answer(time.perf_counter() - began, peak_memory(), facts))), flush=True)
+    with sleeping_when_busy():
+        for line in sys.stdin:
+            began = time.perf_counter()
+            facts = work(int(line))
+            print(json.dumps(asdict(Answer(time.perf_counter() - began, peak_memory(), facts))), flush=True)
 
 
 def peak_memory() -> float:

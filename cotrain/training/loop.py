@@ -23,7 +23,7 @@ from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.monitor import looks
 from cotrain.training.optim import learning_rate, set_learning_rate
-from cotrain.training.spinning import bound_spinning_late
+from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import State, begin, pool_of, restore, save, write_model
 from cotrain.types import Batch, Learner, Losses, Pool
 
@@ -136,6 +136,7 @@ def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ran
         state.memory[name].copy_(tensor)
 
 
+@sleeping_when_busy()
 def train(
     run: Run,
     dataset: Dataset,
@@ -151,7 +152,6 @@ def train(
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
-    bound_spinning_late()
     state = begin(config, dataset, run.split, device)
     if saved := ranks.from_first(run.checkpoints.load):
         for note in restore(state, run, *saved, ranks):

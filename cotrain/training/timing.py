@@ -11,7 +11,7 @@ from cotrain.data import Dataset, Split
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
-from cotrain.training.spinning import bound_spinning_late
+from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import begin, pool_of
 from cotrain.types import Pool
 
@@ -33,6 +33,7 @@ class Pace:
         return steps * self.step + len(config.method.refresh_steps(pool, steps, config.unlabelled)) * self.refresh
 
 
+@sleeping_when_busy()
 def pace(
     config: Config,
     dataset: Dataset,
@@ -47,7 +48,6 @@ def pace(
     that takes long there is no second.
     """
     keep_freed_memory()
-    bound_spinning_late()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
     rates = config.method.rates(state.memory)
     source.batch(0, rates)  # whose kernel is compiled when it is used for the first time ever
