@@ -146,7 +146,7 @@ def update_rates(rates: Tensor, probe_bins: Tensor, proximity: Tensor) -> None:
 
 @torch.no_grad()
 def learn_rates(learner: Learner, batch: Batch) -> None:
-    """One step's update of memory["cta_rates"], by what the averaged network says of the probe."""
+    """Update memory["cta_rates"] for one step, from the averaged network's predictions on the probe."""
     (logits,) = learner.teacher(batch.probe)
     close = proximity(logits.float().softmax(dim=-1), batch.y)
     update_rates(learner.memory["cta_rates"], batch.probe_bins, close)
