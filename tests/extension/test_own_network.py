@@ -202,7 +202,7 @@ def test_a_network_that_cannot_be_trained_is_one_line_and_nothing_is_written(
 
 def test_another_network_than_the_runs_is_refused(tmp_path: Path, toy: Dataset, quick: Config) -> None:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=pair)
-    with pytest.raises(UserError, match=r"other settings: model.backbone was '.*:pair' and is now '.*:stages'"):
+    with pytest.raises(UserError, match=r"different settings: model.backbone was '.*:pair' and is now '.*:stages'"):
         cotrain.fit(toy, out=fitted.folder, resume=True, model=stages)
 
 
