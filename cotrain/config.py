@@ -1,4 +1,4 @@
-"""Every setting of a run: frozen, strict, to and from JSON. The defaults are the paper's CIFAR-10 row."""
+"""Every setting of a run: frozen, validated, and stored as JSON. The defaults are the paper's for CIFAR-10."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -22,63 +22,63 @@ PER_METHOD = "optim.per_method"
 
 
 class OptimSettings(Settings):
-    steps: int = Field(2**20, ge=1, description="training steps K")
-    labelled: int = Field(64, ge=1, description="labelled images a step, B")
+    steps: int = Field(2**20, ge=1, description="number of training steps, K")
+    labelled: int = Field(64, ge=1, description="labelled images per step, B")
     unlabelled: IntOrNone = Field(
-        None, ge=1, description="unlabelled images a step, U; none: 7 B, or what is usual for the method"
+        None, ge=1, description="unlabelled images per step, U; none: 7 B, or the method's usual ratio"
     )
-    lr: float = Field(0.3, gt=0, description="learning rate at the start; step k has lr cos(7 pi k / 16 K)")
+    lr: float = Field(0.3, gt=0, description="initial learning rate; step k uses lr cos(7 pi k / 16 K)")
     kind: Literal["sgd", "adam"] = Field(
-        "sgd", description="SGD, or Adam with a constant learning rate and decoupled decay, as MixMatch has it"
+        "sgd", description="SGD, or Adam with a constant learning rate and decoupled decay, as in MixMatch"
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum; with Adam its first beta")
-    weight_decay: float = Field(5e-4, ge=0, description="on everything but batch-norm; with Adam on kernels only")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum; for Adam, beta 1")
+    weight_decay: float = Field(5e-4, ge=0, description="for all weights except batch-norm; for Adam, kernels only")
     per_method: bool = Field(
-        False, description="changing the method also changes these settings to those of that method's paper"
+        False, description="choosing another method also changes the optimiser settings to those of its paper"
     )
     replaced: Mapping[str, float | str] = Field(
-        {}, description="the recipe's settings that were changed in this way, for when the method changes again"
+        {}, description="the recipe's values of the settings that per_method changed, kept to restore them"
     )
-    ema: float = Field(0.999, ge=0, lt=1, description="decay of the averaged weights; 0: no average (ablation 5)")
+    ema: float = Field(0.999, ge=0, lt=1, description="EMA decay of the weights; 0: no average (ablation 5)")
     ema_warmup: bool = Field(False, description="for short runs: decay min(ema, (1 + k) / (10 + k)) at step k")
 
     @property
     def summary(self) -> str:
-        """Such as SGD 0.03."""
+        """For example "SGD 0.03"."""
         return f"{NAMES[self.kind]} {self.lr:g}"
 
 
 class RunSettings(Settings):
-    seed: int = Field(0, ge=0, lt=2**63, description="draws the split, the initial weights, the batches and the views")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the split, the initial weights, batches and views")
     ensemble: Literal["probabilities", "logits"] = Field(
-        "probabilities", description="heads are added as probabilities, or as logits (released code)"
+        "probabilities", description="mean of the heads' probabilities, or sum of their logits (released code)"
     )
-    baseline: bool = Field(True, description="train a labelled-only network too, to compare with")
-    report: bool = Field(True, description="write report.html, the page of the run, at the end")
-    device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if there is one")
+    baseline: bool = Field(True, description="also train a labelled-only baseline, for comparison")
+    report: bool = Field(True, description="write report.html, a page about the run, at the end")
+    device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if available")
     precision: Precision = Field(
-        "auto", description="type of the convolutions; auto: bfloat16 on a GPU that has it, float32 elsewhere"
+        "auto", description="number type of convolutions; auto: bfloat16 on GPUs that support it, else float32"
     )
-    channels_last: bool = Field(True, description="memory layout in which convolutions are fastest")
-    compile: bool = Field(False, description="compile the network by torch.compile: a minute first, faster steps")
+    channels_last: bool = Field(True, description="use the channels-last memory layout: faster convolutions")
+    compile: bool = Field(False, description="use torch.compile: takes a minute at the start, then steps are faster")
     batchnorm: Literal["auto", "local", "synchronised"] = Field(
-        "auto", description="statistics over each process's images or all of them; auto: synchronised on GPUs"
+        "auto", description="batch statistics per process or across all; auto: synchronised on GPUs"
     )
     track: Literal["none", "tensorboard"] = Field(
-        "none", description="where log and figures go too; tensorboard: into a folder of the run"
+        "none", description="also send the log and figures to a tracker; tensorboard: in a subfolder of the run"
     )
-    log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl")
+    log_every: int = Field(50, ge=1, description="steps between lines in log.jsonl")
     evaluate_every: int = Field(
-        1000, ge=1, description="steps between looks at valid images, and at some of the unlabelled ones"
+        1000, ge=1, description="steps between evaluations on validation images and a sample of unlabelled ones"
     )
     test_evaluations: int = Field(
-        0, ge=0, description="looks at the test images in the last tenth of the steps, to report their median error"
+        0, ge=0, description="test evaluations during the last tenth of the steps, to report their median error"
     )
     checkpoint_every: int = Field(500, ge=1, description="steps between checkpoints")
 
 
 class Config(Settings):
-    """Every setting of a run, in sections. Frozen; unknown keys and impossible values are errors."""
+    """Every setting of a run, in sections. Frozen; unknown keys and invalid values are errors."""
 
     data: DataSettings = DataSettings()
     augment: Policy = PRESETS["paper"]
@@ -89,7 +89,7 @@ class Config(Settings):
 
     @property
     def unlabelled(self) -> int:
-        """Unlabelled images a step, U."""
+        """Unlabelled images per step, U."""
         return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
 
     def build_network(self, classes: int, channels: int) -> MultiHead:
@@ -97,7 +97,7 @@ class Config(Settings):
         return build_network(self.model, self.method, classes=classes, channels=channels, seed=self.run.seed)
 
     def with_network(self, network: OwnNetwork | None, arguments: Mapping[str, Any] | None = None) -> Self:
-        """The same with the user's own network, built with these arguments."""
+        """A copy with the user's own network, built with these arguments."""
         config = self if arguments is None else self.changed({"model.arguments": dict(arguments)})
         return config.model_copy(update={"model": config.model.with_own(network)})
 
@@ -116,8 +116,8 @@ class Config(Settings):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """A copy with these dotted keys changed, e.g. {"optim.lr": 0.1, "augment": "fixmatch", "method": "supervised"}.
 
-        A whole section can be named: a preset for `augment`, a method for `method`. With `optim.per_method` another
-        method also has the optimiser settings of its paper, unless they are among the changes.
+        `augment` and `method` replace a whole section: by a preset, or by a method with its defaults. With
+        `optim.per_method`, a new method also brings the optimiser settings of its paper, except those in `changes`.
         """
         if PER_METHOD in changes and "method" in changes:
             rest = {key: value for key, value in changes.items() if key != PER_METHOD}
@@ -137,7 +137,7 @@ class Config(Settings):
                     raise UserError(_unknown(key, self))
                 values[section][name] = value
                 if section == "optim":
-                    values["optim"]["replaced"].pop(name, None)  # now it is the user's
+                    values["optim"]["replaced"].pop(name, None)  # now set by the user
         changed, own = type(self).parse(values), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
 
@@ -146,7 +146,7 @@ class Config(Settings):
         return self.method.model_dump(exclude_defaults=True) if issubclass(method, type(self.method)) else {}
 
     def _optimiser_of(self, method: type[Method]) -> dict[str, Any]:
-        """The settings of the method's paper, and in place of the former method's those of the recipe."""
+        """The optimiser settings of the method's paper. Those of the previous method go back to the recipe's."""
         if not self.optim.per_method:
             return {}
         recipe = {**self.optim.model_dump(), **self.optim.replaced}
@@ -155,7 +155,7 @@ class Config(Settings):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Validate plain values, with errors a user can read."""
+        """Validate plain values. Errors are one readable line."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -168,7 +168,7 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
         part: Settings = getattr(config, section)
         if section == "augment":
             preset = next((name for name, policy in PRESETS.items() if policy == part), "own")
-            yield section, preset, "|".join(PRESETS), "a named set of the augment settings below"
+            yield section, preset, "|".join(PRESETS), "preset that sets all augment settings below"
         if isinstance(part, Method):
             yield section, part.name, "|".join(METHODS), "the learning method"
         for name, field in type(part).model_fields.items():
@@ -178,18 +178,18 @@ def settings_of(config: Config) -> Iterator[tuple[str, Any, str, str]]:
 
 
 def data_settings(config: Config | None, changes: Mapping[str, Any]) -> DataSettings:
-    """How to open the data that are asked for, before it is known which recipe they want."""
+    """The data settings needed to open the data, before a recipe is chosen for them."""
     of_data = {key: value for key, value in changes.items() if key.startswith("data.")}
     return (config or Config()).changed(of_data).data
 
 
 def plain(value: Any) -> str:
-    """A setting's value as people write it: none, true and false in small letters."""
+    """A setting's value as users type it: none, true and false in lower case."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """One phrase for each setting in which two dumped configs differ."""
+    """One phrase per setting that differs between two dumped configs."""
     old, new = (
         {f"{section}.{name}": value for section, part in values.items() for name, value in part.items()}
         for values in (before, after)
@@ -211,7 +211,7 @@ def _choices(annotation: Any) -> str:
 
 def _choose(what: str, name: str, among: Mapping[str, Any]) -> Any:
     if name not in among:
-        raise UserError(f"{what}={name!r} is none of: {', '.join(among)}")
+        raise UserError(f"{what}={name!r} is not one of: {', '.join(among)}")
     return among[name]
 
 

@@ -1,4 +1,4 @@
-"""Recipes: functions that return a config. The CPU-sized ones are for a laptop; the others are the published rows.
+"""Recipes: functions that return a config. Some are sized for a laptop; the others reproduce the paper's experiments.
 
 A recipe's docstring gives the command, its cost, and the result to expect.
 """
@@ -16,7 +16,7 @@ NO_FLIP = PRESETS["paper"].model_copy(update={"flip": False})
 
 @dataclass(frozen=True)
 class Recipe:
-    """A config, and the images it is meant for."""
+    """A config, and the number of classes and channels that it is meant for."""
 
     build: Callable[[], Config]
     classes: int
@@ -42,8 +42,8 @@ def recipe(classes: int, channels: int = 3) -> Callable[[Callable[[], Config]], 
 def digits() -> Config:
     """cotrain fit digits
 
-    About 2 minutes on 2 CPU cores, labelled-only included. Test error 1.36 +- 0.61 % with 40 labels, against
-    11.20 +- 2.10 % for labelled-only (5 seeds, 500 test images; docs/results/digits.md).
+    About 2 minutes on 2 CPU cores, including the labelled-only baseline. Test error with 40 labels: 1.36 +- 0.61 %;
+    baseline: 11.20 +- 2.10 % (5 seeds, 500 test images; docs/results/digits.md).
     """
     return Config(
         data=DataSettings(labels=40),
@@ -58,9 +58,9 @@ def digits() -> Config:
 def small32() -> Config:
     """cotrain fit photos/
 
-    About 6 minutes on 2 CPU cores for 32x32 colour images, labelled-only included. With 1,000 labels of 10,000 CIFAR-10
-    images 46.9 +- 0.9 % test error, against 46.8 +- 1.5 for labelled-only (3 seeds, 2,000 test images;
-    docs/results/data.md): too short for photographs; simple images gain at once.
+    For 32x32 colour images. About 6 minutes on 2 CPU cores, including the labelled-only baseline. Test error with 1,000
+    labels of 10,000 CIFAR-10 images: 46.9 +- 0.9 %; baseline: 46.8 +- 1.5 % (3 seeds, 2,000 test images;
+    docs/results/data.md). Too short for photographs to gain from unlabelled images; simple images gain quickly.
     """
     return Config(
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
@@ -74,7 +74,7 @@ def small32() -> Config:
 def cifar10() -> Config:
     """cotrain fit cifar10 --recipe cifar10 --labels 4000
 
-    The paper's co-training took about 90 hours on one V100.
+    The paper reports about 90 hours of training on one V100.
     Published error: 3.84 +- 0.09 % with 4,000 labels, 4.74 +- 0.16 with 1,000,
     4.98 +- 0.30 with 250 (5 seeds, full CIFAR-10).
     """
@@ -85,9 +85,9 @@ def cifar10() -> Config:
 def svhn() -> Config:
     """cotrain fit svhn --recipe svhn --labels 1000
 
-    The paper's co-training took about 90 hours on one V100.
+    The paper reports about 90 hours of training on one V100.
     Published error: 2.16 +- 0.05 % with 1,000 labels, 2.18 +- 0.08 with 500,
-    2.21 +- 0.18 with 250 (5 seeds, full SVHN without the extra images).
+    2.21 +- 0.18 with 250 (5 seeds, full SVHN without the "extra" set).
     """
     return Config(data=DataSettings(labels=1000), augment=NO_FLIP, optim=OptimSettings(per_method=True))
 
@@ -96,7 +96,7 @@ def svhn() -> Config:
 def cifar100() -> Config:
     """cotrain fit cifar100 --recipe cifar100 --labels 10000
 
-    The paper's co-training took about 200 hours on one V100.
+    The paper reports about 200 hours of training on one V100.
     Published error: 21.68 +- 0.16 % (5 seeds, full CIFAR-100).
     """
     return Config(
@@ -110,9 +110,9 @@ def cifar100() -> Config:
 def miniimagenet() -> Config:
     """cotrain fit miniimagenet --recipe miniimagenet --labels 4000
 
-    The paper's co-training took about 30 hours on one V100.
+    The paper reports about 30 hours of training on one V100.
     Published error: 46.53 +- 0.15 % with 4,000 labels, 39.74 +- 0.12 with 10,000
-    (5 seeds, the full 100 classes of 84x84).
+    (5 seeds, all 100 classes, 84x84 images).
     """
     return Config(
         data=DataSettings(labels=4000),
@@ -124,14 +124,14 @@ def miniimagenet() -> Config:
 
 
 def recipe_named(name: str) -> Config:
-    """The settings of a recipe, such as "digits"; `cotrain describe` lists them all."""
+    """The config of a recipe such as "digits". `cotrain describe` lists all recipes."""
     if name not in RECIPES:
-        raise UserError(f"there is no recipe {name!r}; there are: {', '.join(RECIPES)}")
+        raise UserError(f"there is no recipe {name!r}; the recipes are: {', '.join(RECIPES)}")
     return RECIPES[name].build()
 
 
 def as_released(config: Config) -> Config:
-    """The same run with the released code's readings of method and views (docs/methods/mhct.md lists them)."""
+    """The config with the released code's choices where they differ from the paper's (see docs/methods/mhct.md)."""
     return config.changed(
         {
             "augment": "code",

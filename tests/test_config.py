@@ -59,7 +59,7 @@ def test_a_whole_section_can_be_named_before_its_keys() -> None:
         ("method.weak_pas", "joint", "did you mean method.weak_pass"),
         ("method.weak_pass", "both", "method.weak_pass='both': input should be 'joint' or 'separate'"),
         ("method", "mhtc", "there is no method 'mhtc'; there are: mhct, "),
-        ("augment", "strong", "augment='strong' is none of: paper, code, fixmatch"),
+        ("augment", "strong", "augment='strong' is not one of: paper, code, fixmatch"),
         ("augment.crop", "a lot", "augment.crop='a lot': input should be a valid number"),
         ("optim.steps", "10.5", "optim.steps='10.5'"),
         ("optim.lr", "nan", "optim.lr='nan': input should be a finite number"),

@@ -146,7 +146,7 @@ def update_rates(rates: Tensor, probe_bins: Tensor, proximity: Tensor) -> None:
 
 @torch.no_grad()
 def learn_rates(rates: Tensor, teacher: nn.Module, batch: Batch) -> None:
-    """One step's update of the rates, in place, by what the averaged network predicts for the probe."""
+    """Update the rates in place for one step, from the averaged network's predictions on the probe."""
     (logits,) = teacher(batch.probe)
     close = proximity(logits.float().softmax(dim=-1), batch.y)
     update_rates(rates, batch.probe_bins, close)

@@ -40,6 +40,6 @@ def evaluate_command(
             "cotrain.evaluation.evaluate.evaluate"
         )
     if data is None and not is_openable(source):
-        raise UserError(opened.data_lost)
+        raise UserError(opened.data_missing)
     dataset = open_data(source, settings, memory=memory, console=console)
     console.print(result_table(opened, evaluate(opened, dataset)))

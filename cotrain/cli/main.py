@@ -23,7 +23,7 @@ from cotrain.cli.study import studies_table, study_command
 from cotrain.pipeline.fit import versions
 from cotrain.recipes import recipe_named
 from cotrain.runs.interrupt import Interrupted
-from cotrain.training.distributed import LostRank, SaidByFirst, own_rank
+from cotrain.training.distributed import RankLost, ReportedByRankZero, own_rank
 from cotrain.types import UserError
 
 app = App(
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         if {"--help", "-h"} & set(tokens) and tokens[0] in BELOW_HELP:
             console.print(BELOW_HELP[tokens[0]]())
-    except (SaidByFirst, CycloptsError) as error:
+    except (ReportedByRankZero, CycloptsError) as error:
         _end(str(error), 2)
     except (UserError, OSError) as error:
         _end(str(error), 2, printing=ALL_RANKS)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             2,
             printing=ALL_RANKS,
         )
-    except LostRank as lost:
+    except RankLost as lost:
         _end(str(lost), 1, printing=2)
     except (Interrupted, KeyboardInterrupt) as stop:
         _end(str(stop) or "interrupted", 130)

@@ -74,7 +74,7 @@ def data_of(
     if source is None:
         return None, "The run was trained on arrays, which are not saved; use --data to say where they are."
     if data is None and not is_openable(source):
-        lost = f"{run.data_lost}." if "data" in run.packages else None
+        lost = f"{run.data_missing}." if "data" in run.packages else None
         return None, lost or f"The data are no longer at {source}; use --data to say where they are now."
     try:
         dataset = open_once(source, settings.for_reading)

@@ -1,4 +1,4 @@
-"""What a model's outputs say about its C classes. What cannot be known (no image of a class, say) is nan."""
+"""Errors by class, for C classes. A rate without images to compute it from is NaN."""
 
 from dataclasses import dataclass
 
@@ -12,44 +12,46 @@ Numbers = NDArray[np.float64]
 
 
 def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Counts:
-    """(C, C) images, by label and by what was said of them."""
+    """(C, C) numbers of images, by label (rows) and predicted class (columns)."""
     return torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).numpy()
 
 
 @dataclass(frozen=True)
 class ByClass:
-    """One number for each class, in percent."""
+    """One number per class; error, precision and recall in percent."""
 
-    images: Counts
-    said: Counts  # images that were given the class
+    images: Counts  # labelled as this class
+    predicted: Counts  # predicted as this class
     error: Numbers
     precision: Numbers
     recall: Numbers
 
 
 def by_class(confused: Counts) -> ByClass:
-    right, images, said = confused.diagonal(), confused.sum(axis=1), confused.sum(axis=0)
-    recall = _share(right, images)
-    return ByClass(images, said, 100 - recall, _share(right, said), recall)
+    right, images, predicted = confused.diagonal(), confused.sum(axis=1), confused.sum(axis=0)
+    recall = _percent(right, images)
+    return ByClass(images, predicted, 100 - recall, _percent(right, predicted), recall)
 
 
 @dataclass(frozen=True)
 class Confusion:
     label: int
-    said: int
+    predicted: int
     images: int
 
 
 def worst_confusions(confused: Counts, most: int = 10) -> list[Confusion]:
-    """The pairs of classes that are mistaken most often."""
+    """The pairs of classes that are confused most often."""
     mistakes = confused.copy()
     np.fill_diagonal(mistakes, 0)
     order = np.argsort(-mistakes, axis=None, kind="stable")[:most]
     pairs = zip(*np.unravel_index(order, mistakes.shape), strict=True)
     return [
-        Confusion(int(label), int(said), int(mistakes[label, said])) for label, said in pairs if mistakes[label, said]
+        Confusion(int(label), int(predicted), int(mistakes[label, predicted]))
+        for label, predicted in pairs
+        if mistakes[label, predicted]
     ]
 
 
-def _share(part: Counts, whole: Counts) -> Numbers:
+def _percent(part: Counts, whole: Counts) -> Numbers:
     return 100 * np.divide(part, whole, where=whole > 0, out=np.full(len(whole), np.nan))

@@ -1,4 +1,4 @@
-"""How the heads differ, and what that is worth: logits (H, n, C) and labels (n,) of images that were not trained on."""
+"""How much the heads differ and what it gains, from logits (H, n, C) and labels (n,) of held-out images."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,24 @@ from torch import Tensor
 
 from cotrain.ops import error_percent, majority_of_others
 from cotrain.runs.log import SELECTED
+from cotrain.runs.scores import PARTS
 
-ALIKE = 0.5  # percent: heads that disagree on less than this say the same
-WRONG = 5.0  # percent: an error that is not near zero
-LONG = 0.5  # of the steps
-VOTERS = 3  # heads: of fewer, the others are never more than half of all
+ALIKE = 0.5  # percent of images: heads that disagree on fewer have collapsed
+WRONG = 5.0  # percent: with a lower error, agreement is what one hopes for
+LONG = 0.5  # fraction of the training
+VOTERS = 3  # heads: with fewer, the other heads cannot be a majority of all heads
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Everything in percent."""
+    """How the heads differ; all rates are percentages."""
 
     errors: list[float]  # of each head
     disagreement: list[list[float]]  # (H, H) of each pair
     mean_disagreement: float  # over all pairs; 0 for a single head
-    by_agreement: dict[int, tuple[int, float]]  # heads that say the most frequent class -> images, error of that class
-    vote_selected: float | None  # of images and heads, how many the others' vote gives a label; none: two cannot vote
-    vote_right: float | None  # of those, how many are right; none: there are none
+    by_agreement: dict[int, tuple[int, float]]  # heads that predict the majority class -> images, error of that class
+    vote_selected: float | None  # (image, head) pairs to which the other heads' vote gives a label; None below 3 heads
+    vote_right: float | None  # of these labels, how many are right; None if there are none
 
 
 def heads_of(logits: Tensor, labels: Tensor) -> Heads:
@@ -61,7 +62,10 @@ def mean_disagreement(predicted: Tensor) -> float:
 
 
 def vote_selected(predicted: Tensor, classes: int) -> float | None:
-    """Of images and heads (H, n), how many percent the majority of the others gives a label, if there can be one."""
+    """(H, n) predicted classes -> percent of (head, image) pairs to which a majority of the other heads gives a label.
+
+    None below three heads, where there is no vote.
+    """
     if len(predicted) < VOTERS:
         return None
     _, selected = majority_of_others(predicted, classes)
@@ -69,29 +73,34 @@ def vote_selected(predicted: Tensor, classes: int) -> float | None:
 
 
 def votes_are_right(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Of every label that a majority of other heads gives, whether it is the image's."""
+    """For each label that a majority of the other heads gives, whether it is correct."""
     if len(predicted) < VOTERS:
         return torch.zeros(0, dtype=torch.bool)
     given, selected = majority_of_others(predicted, classes)
     return (given == labels)[selected]
 
 
-def warnings_of_heads(judged: Tensor, unlabelled: Tensor, error: float, part: str) -> Iterator[str]:
-    """That they are too alike to learn from each other, by the classes (H, n) of judged and of unlabelled images."""
-    apart, apart_unlabelled = mean_disagreement(judged), mean_disagreement(unlabelled)
-    if len(judged) > 1 and max(apart, apart_unlabelled) < ALIKE and error > WRONG:
+def warnings_of_heads(evaluated: Tensor, unlabelled: Tensor, error: float, part: str) -> Iterator[str]:
+    """Warn if the heads are too similar to learn from each other.
+
+    `evaluated` and `unlabelled` are the heads' predicted classes (H, n); `part` and `error` (percent) describe the
+    evaluated images.
+    """
+    apart, apart_unlabelled = mean_disagreement(evaluated), mean_disagreement(unlabelled)
+    if len(evaluated) > 1 and max(apart, apart_unlabelled) < ALIKE and error > WRONG:
+        images = f"{PARTS[part]} images"
         yield (
-            f"the heads have become alike: they disagree on {apart:.2f} % of the {part} images and on "
-            f"{apart_unlabelled:.2f} % of the unlabelled ones, while {error:.1f} % of the {part} images are wrong; so "
-            "they teach each other nothing new"
+            f"the heads have become too similar to learn from each other: they disagree on {apart:.2f} % of the "
+            f"{images} and on {apart_unlabelled:.2f} % of the unlabelled images, but the error on the {images} is "
+            f"{error:.1f} %"
         )
 
 
 def warnings_of_log(log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """That too few pseudo-labels were selected."""
+    """Warn if pseudo-labels were rarely selected."""
     for name in SELECTED:
         shares = [row[name] for row in log if name in row]
         none = sum(share < 0.001 for share in shares)
         if shares and none > LONG * len(shares):
             share = f"{100 * none / len(shares):.0f} % of the training"
-            yield f"in {share} no pseudo-label was selected, and the unlabelled images taught nothing; train longer"
+            yield f"for {share}, no pseudo-label was selected and the unlabelled images had no effect; train longer"

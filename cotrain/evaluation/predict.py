@@ -1,4 +1,4 @@
-"""A trained model on new images."""
+"""Predict the classes of new images with a trained model."""
 
 import csv
 import io
@@ -32,12 +32,12 @@ from cotrain.types import UserError
 
 @dataclass(frozen=True)
 class Predictions:
-    """One row an image."""
+    """One row per image."""
 
     labels: NDArray[np.int64]  # (n,) the ensemble's class
-    classes: tuple[str, ...]  # their names, to look labels up in
-    probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had valid images
-    heads_agree: NDArray[np.int64]  # (n,) how many heads say that class
+    classes: tuple[str, ...]  # class names, indexed by label
+    probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had validation images
+    heads_agree: NDArray[np.int64]  # (n,) number of heads that predict this class
 
     @property
     def names(self) -> list[str]:
@@ -49,7 +49,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Model:
-    """The averaged network of a run, and what it needs to know about images."""
+    """The averaged network of a run, with the image format and normalisation that it expects."""
 
     net: MultiHead
     config: Config
@@ -58,26 +58,26 @@ class Model:
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    temperature: float = 1.0  # fitted on valid images, if the run had any
+    temperature: float = 1.0  # fitted on validation images, if the run had any
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
-        """(H, n, C) of these rows of uint8 images (N, h, w, c)."""
+        """(H, n, C) logits for these rows of uint8 images (N, h, w, c)."""
         wanted = (*self.size, self.channels)
         if tuple(images.shape[1:]) != wanted:
             raise UserError(
-                f"the model takes uint8 images of (n, {', '.join(map(str, wanted))}), not of {tuple(images.shape)}"
+                f"the model takes uint8 images of shape (n, {', '.join(map(str, wanted))}), not {tuple(images.shape)}"
             )
         if len(rows) == 0:
-            raise UserError("there is no image to predict")
+            raise UserError("there are no images to predict")
         return head_logits(self.net, images, rows, self.mean, self.std)
 
     def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
-        """Of uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
+        """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
         if pixels.dtype != torch.uint8:
-            raise UserError(f"the model takes uint8 images of (n, h, w, c), not {pixels.dtype}")
+            raise UserError(f"the model takes uint8 images of shape (n, h, w, c), not {pixels.dtype}")
         logits = self.logits(pixels, np.arange(len(pixels)))
         rule = self.config.run.ensemble
         labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
@@ -86,9 +86,9 @@ class Model:
         return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy())
 
     def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, str | int | float]]:
-        """A row for every file, in order; one that cannot be read has an `error` and the rest go on."""
+        """Yield one row per file, in order. The row of an unreadable file has an `error`."""
         if self.channels not in MODES:
-            raise UserError(f"the model takes images of {self.channels} channels; image files have 1 or 3")
+            raise UserError(f"the model takes images with {self.channels} channels; image files have 1 or 3")
         for part in in_parts(paths, images_at_once(*self.size)):
             images, errors = [], {}
             for path in part:
@@ -119,15 +119,15 @@ class Model:
 
 
 def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
-    """The model of a finished run, from its folder.
+    """Load the model of a finished run from its folder.
 
-    `model` is needed only for a network of your own that cannot be imported, as for `fit`.
+    As in `fit`, `model` is needed only for a network of your own that cannot be imported.
     """
     folder = Path(run)
     opened = Run.open(folder)
     path = opened.model_path
     if not path.exists():
-        raise UserError(f"{folder} is not finished: there is no {path.name} yet; go on with: {opened.way_on}")
+        raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
     tensors, facts = read_tensors(path)
     config = Config.parse(upgraded(facts["config"]))
     if model is not None:
@@ -149,7 +149,7 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
 
 
 def fitted_temperature(result: Mapping[str, Any]) -> float | None:
-    """Runs of before have it among the calibrations of test images, if they have any."""
+    """The fitted temperature, if any. Older runs store it among the calibrations of the test images."""
     if "temperature" in result:
         return result["temperature"]
     fitted = (result.get("calibration") or {}).get("ensemble", {}).get("fitted")
@@ -157,60 +157,61 @@ def fitted_temperature(result: Mapping[str, Any]) -> float | None:
 
 
 def how_calibrated(run: Path) -> str:
-    """One line that says what a probability of the run's model is worth."""
+    """One line that says whether and how the model's probabilities are calibrated."""
     opened = Run.open(run)
     result, images = opened.result or {}, len(opened.split.valid)
     temperature = fitted_temperature(result)
     if temperature is None and images:
-        return f"probabilities are raw, not calibrated: there is no temperature in {run / 'result.json'}"
+        return f"probabilities are not calibrated: {run / 'result.json'} has no temperature"
     if temperature is None:
         return (
-            "probabilities are raw, not calibrated: the run has no valid images to fit a temperature on; "
-            "data.valid_share=0.2 would hold some out"
+            "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
+            "train with data.valid_share=0.2 to hold some out"
         )
-    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images:,} valid images"
+    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images:,} validation images"
     wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
     if wrong is None:
         return fitted
-    held = f" (fewer than {ENOUGH_WRONG}, so it is not let below 1)" if wrong < ENOUGH_WRONG else ""
-    return f"{fitted}, {wrong} of them wrong{held}"
+    limited = f" (fewer than {ENOUGH_WRONG}, so it is kept at 1 or above)" if wrong < ENOUGH_WRONG else ""
+    return f"{fitted}, {wrong} of them wrong{limited}"
 
 
 def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list[dict[str, str | int | float]]:
-    """The same with a column `defer`, "yes" where a person should look: those first, the least sure of them first."""
+    """Add a column `defer`, "yes" where a person should decide, and sort the rows, least confident first."""
 
-    def sureness(row: dict[str, str | int | float]) -> float:
+    def confidence(row: dict[str, str | int | float]) -> float:
         return -1.0 if row["error"] else float(row["probability"])
 
-    marked = [row | {"defer": "yes" if sureness(row) < below else "no"} for row in rows]
-    return sorted(marked, key=sureness)
+    marked = [row | {"defer": "yes" if confidence(row) < below else "no"} for row in rows]
+    return sorted(marked, key=confidence)
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
-    """The lowest tried probability from which on the error is at most `target`, as the run's valid images tell."""
+    """The lowest probability threshold whose error is at most `target`, chosen on the run's validation images."""
     valid = Run.open(run).outputs(len(model.classes)).get("valid")
     if valid is None:
         raise UserError(
-            f"--target-error needs held-out labels, and {run} has no valid images: train with data.valid_share=0.2, "
-            "or say --defer-below"
+            f"--target-error needs validation images, but {run} has none: train with data.valid_share=0.2, "
+            "or use --defer-below"
         )
     rule = model.config.run.ensemble
     labels, probabilities = said_and_sureness(valid.logits, rule, model.temperature)
-    found = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
-    if found is None:
+    threshold = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
+    if threshold is None:
         needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"
         raise UserError(
-            f"{len(labels)} valid images cannot promise an error of {100 * target:g} % for any of them: it takes "
-            f"{needed} answered without a mistake; allow more, hold out more (data.valid_share), or say --defer-below"
+            f"{len(labels)} validation images cannot guarantee an error of at most {100 * target:g} % at any "
+            f"threshold: that takes {needed} without a mistake; raise --target-error or data.valid_share, or use "
+            "--defer-below"
         )
-    return found
+    return threshold
 
 
 COLUMNS = ("path", "class", "probability", "heads_agree", "error")
 
 
 def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
-    """Probabilities with six digits."""
+    """The rows as CSV, with probabilities rounded to six digits."""
     text = io.StringIO()
     columns = [*COLUMNS, *(["defer"] if rows and "defer" in rows[0] else [])]
     writer = csv.DictWriter(text, columns, lineterminator="\n")

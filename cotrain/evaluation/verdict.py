@@ -1,4 +1,4 @@
-"""Did the unlabelled images help? Two runs on the same test images, and a word for the difference."""
+"""Did the unlabelled images help? Compares a run with its baseline on the same test images."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ from cotrain.types import UserError
 
 RESAMPLES = 10_000
 UNCLEAR = "no clear difference"
-CHANCE = 0.05  # of "helped" or "hurt" where there is no difference; the most there may be
+CHANCE = 0.05  # the highest allowed probability of "helped" or "hurt" if there is no difference
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Errors in percent, and ours minus the labelled-only one with its 95 % interval."""
+    """The errors of the baseline and of the run in percent, and their difference with its 95 % confidence interval."""
 
     labelled_only: float
     error: float
@@ -28,27 +28,27 @@ class Verdict:
 
     @property
     def few(self) -> bool:
-        """The interval is clear of zero, but too few images differ for a sign test to agree."""
+        """Whether the interval excludes zero but too few images differ for the sign test to agree."""
         return self.word == UNCLEAR and self.low * self.high > 0
 
 
-def verdict(ours: Outputs, theirs: Outputs, rule: str) -> Verdict:
-    """A paired bootstrap over the test images: which of them are drawn is the same for both.
+def verdict(ours: Outputs, baseline: Outputs, rule: str) -> Verdict:
+    """A paired bootstrap over the test images: both runs are scored on the same resampled images.
 
-    Of few images that only one of both gets wrong its interval is too narrow, so a sign test must agree with it.
+    If only a few images separate the two runs, the bootstrap interval is too narrow, so a sign test must agree.
     """
-    if not np.array_equal(ours.rows, theirs.rows) or not torch.equal(ours.labels, theirs.labels):
+    if not np.array_equal(ours.rows, baseline.rows) or not torch.equal(ours.labels, baseline.labels):
         raise UserError("the two runs were tested on different images, so their errors cannot be paired")
     from scipy.stats import binomtest  # slow to import
 
-    wrong, wrong_alone = is_wrong(ours, rule), is_wrong(theirs, rule)
-    lost, gained = int((wrong & ~wrong_alone).sum()), int((~wrong & wrong_alone).sum())
+    wrong, baseline_wrong = is_wrong(ours, rule), is_wrong(baseline, rule)
+    lost, gained = int((wrong & ~baseline_wrong).sum()), int((~wrong & baseline_wrong).sum())
     low, high = paired_interval(lost, gained, len(wrong))
     word = UNCLEAR
     if lost + gained and binomtest(lost, lost + gained).pvalue < CHANCE:
         word = "helped" if high < 0 else "hurt" if low > 0 else word
     return Verdict(
-        labelled_only=100 * float(wrong_alone.mean()),
+        labelled_only=100 * float(baseline_wrong.mean()),
         error=100 * float(wrong.mean()),
         difference=100 * (lost - gained) / len(wrong),
         low=low,
@@ -62,9 +62,9 @@ def is_wrong(outputs: Outputs, rule: str) -> NDArray[np.bool_]:
 
 
 def paired_interval(lost: int, gained: int, images: int) -> tuple[float, float]:
-    """95 % of the differences, in percent, that images drawn anew from these would have.
+    """The 95 % bootstrap interval of the difference, in percentage points.
 
-    An image counts 1, -1 or 0, so that drawing with replacement is drawing three counts.
+    Each image counts 1, -1 or 0, so resampling with replacement is a multinomial draw of three counts.
     """
     shares = np.array([lost, gained, images - lost - gained]) / images
     drawn = np.random.default_rng(0).multinomial(images, shares, RESAMPLES)

@@ -1,4 +1,4 @@
-"""The same network trained with the labelled images alone, which a run is measured by."""
+"""The labelled-only baseline: the same network, trained without the unlabelled images."""
 
 from typing import Any
 
@@ -15,43 +15,43 @@ from cotrain.training.loop import train
 from cotrain.training.state import State
 
 
-def wants_yardstick(config: Config) -> bool:
-    """A method that uses no unlabelled images would be compared with itself."""
+def wants_baseline(config: Config) -> bool:
+    """False for a method that uses no unlabelled images: it would be compared with itself."""
     return config.run.baseline and config.method.views.any_unlabelled
 
 
-def has_yardstick(run: Run) -> bool:
-    """Only labelled images that are not trained on could tell how long it is."""
-    return wants_yardstick(run.config) and bool(run.split.test or run.split.valid)
+def has_baseline(run: Run) -> bool:
+    """False without held-out labelled images, which the comparison needs."""
+    return wants_baseline(run.config) and bool(run.split.test or run.split.valid)
 
 
-def yardstick_config(config: Config) -> Config:
+def baseline_config(config: Config) -> Config:
     method = config.method
     model = config.model.model_copy(update={"share": method.share or config.model.share})
     return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model})
 
 
-def labelled_only(
+def fit_baseline(
     run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console
 ) -> dict[str, float | None]:
-    """Error and seconds of the same network and steps with the labelled images alone."""
-    config, folder = yardstick_config(run.config), run.baseline_folder
+    """Train the same network for as many steps on the labelled images only. Returns its test error and seconds."""
+    config, folder = baseline_config(run.config), run.baseline_folder
 
-    def taken_up() -> Run:
-        begun = (folder / "config.json").exists()
-        yardstick = Run.open(folder) if begun else Run.create(folder, config, run.split, run.command)
-        yardstick.check_same(config, run.split)
-        return yardstick
+    def open_or_create() -> Run:
+        started = (folder / "config.json").exists()
+        baseline = Run.open(folder) if started else Run.create(folder, config, run.split, run.command)
+        baseline.check_same(config, run.split)
+        return baseline
 
-    def judge(state: State) -> dict[str, Any]:
+    def finish(state: State) -> dict[str, Any]:
         seconds = round(state.seconds, 1)
-        result = {**evaluate(yardstick, dataset, keep=True), "steps": state.step, "seconds": seconds}
-        yardstick.finish(result)
+        result = {**evaluate(baseline, dataset, keep=True), "steps": state.step, "seconds": seconds}
+        baseline.finish(result)
         return result
 
-    yardstick = ranks.from_first(taken_up).with_network(run.config.model.own)
-    result = ranks.from_first(lambda: yardstick.result)
+    baseline = ranks.from_first(open_or_create).with_network(run.config.model.own)
+    result = ranks.from_first(lambda: baseline.result)
     if result is None:
-        state = train(yardstick, dataset, device, console, "labelled only", ranks)
-        result = ranks.from_first(lambda: judge(state))
+        state = train(baseline, dataset, device, console, "baseline", ranks)
+        result = ranks.from_first(lambda: finish(state))
     return {"error": result["test_error"], "seconds": result.get("seconds")}

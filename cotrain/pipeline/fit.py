@@ -22,14 +22,14 @@ from cotrain.device import pick_device, pick_precision
 from cotrain.evaluation.evaluate import evaluate, verdict_of
 from cotrain.evaluation.predict import Model, load
 from cotrain.model.own import OwnNetwork, is_importable, own_network
-from cotrain.pipeline.baseline import has_yardstick, labelled_only
+from cotrain.pipeline.baseline import fit_baseline, has_baseline
 from cotrain.pipeline.messages import estimate, heading, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
-from cotrain.training.distributed import Ranks, joined
+from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
 from cotrain.training.state import State
 from cotrain.types import UserError
@@ -81,14 +81,14 @@ def fit(
         raise UserError(f"a split was given, and {both[0]} too; the split says it all")
     if model is not None and "model.backbone" in changes:
         raise UserError("model= and model.backbone both say which network to train; choose one")
-    with joined() as ranks:
+    with process_group() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
         earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
         network = _given(model, earlier)
         known = earlier.config if earlier else config
         if earlier and data == earlier.split.source and not is_openable(data):
-            raise ranks.error(earlier.data_lost)
+            raise ranks.error(earlier.data_missing)
         dataset = ranks.each(lambda: opened(data, known, changes, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
@@ -158,7 +158,7 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))
-        alone = labelled_only(run, dataset, device, ranks, console) if has_yardstick(run) else {}
+        alone = fit_baseline(run, dataset, device, ranks, console) if has_baseline(run) else {}
         job = part_of or Job(title_of(run.config.method), 0.0)
         state = train(run, dataset, device, console, job.title, ranks, job.seconds_after)
 
@@ -210,7 +210,7 @@ def _resumable(run: Run, way_on: str | None) -> Iterator[None]:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
         what = str(stop) or "interrupted; the newest checkpoint is kept"
-        raise Interrupted(f"{what}; go on with: {way_on or run.way_on}") from stop
+        raise Interrupted(f"{what}; go on with: {way_on or run.resume_command}") from stop
 
 
 def default_config(dataset: Dataset) -> Config:

@@ -1,4 +1,4 @@
-"""What is said before training: of the data, the network, and how long it will take."""
+"""What `fit` prints before training: the data, the network and the estimated time."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import torch
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, leaks
-from cotrain.pipeline.baseline import has_yardstick, wants_yardstick, yardstick_config
+from cotrain.pipeline.baseline import baseline_config, has_baseline, wants_baseline
 from cotrain.progress import clock
 from cotrain.runs.run import Run
 from cotrain.training.distributed import Ranks
@@ -15,7 +15,7 @@ from cotrain.training.state import pool_of
 from cotrain.training.timing import pace
 from cotrain.types import Method
 
-PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step says little
+PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step is a poor estimate
 
 
 def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
@@ -25,17 +25,17 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
         yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
     yield from warnings_about(dataset, split)
-    if wants_yardstick(config) and not has_yardstick(run):
-        yield "so no network is trained with the labelled images alone: there is nothing to compare the two on"
+    if wants_baseline(config) and not has_baseline(run):
+        yield "so no labelled-only baseline is trained: there are no images to compare it on"
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
     yield f"{images}; {network(config)}, on {device} -> {run.folder}"
     if ranks.size > 1:
-        batchnorm = "all their images" if synchronised(config, device, ranks) else "each one's own images"
+        scope = "across processes" if synchronised(config, device, ranks) else "within each process"
         yield (
-            f"{ranks.size} processes, {config.optim.labelled // ranks.size} labelled and "
-            f"{config.unlabelled // ranks.size} unlabelled images each a step; batch-norm over {batchnorm}"
+            f"{ranks.size} processes, each with {config.optim.labelled // ranks.size} labelled and "
+            f"{config.unlabelled // ranks.size} unlabelled images per step; batch-norm {scope}"
         )
 
 
@@ -43,27 +43,27 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
     """What a user should know about the data before believing a result."""
     yield from dataset.notes
     if dataset.missing:
-        yield f"left out, as their files are not there: {len(dataset.missing):,} rows, first {dataset.missing[0]}"
+        yield f"left out {len(dataset.missing):,} rows whose files do not exist, the first is {dataset.missing[0]}"
     if dataset.unreadable:
         path, why = next(iter(dataset.unreadable.items()))
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
-        yield f"unreadable and left out: {path} ({why}){more}"
+        yield f"left out as unreadable: {path} ({why}){more}"
     if not split.test:
-        yield "there are no test images, given or set aside: the error of the result will be unknown"
+        yield "there are no test images, provided or set aside: the test error will be unknown"
     elif not len(dataset.test):
         yield (
-            f"no test images were given: {len(split.test):,} of the labelled ones are set aside to test on "
+            f"no test images were provided: {len(split.test):,} of the labelled ones are set aside for testing "
             "(data.test_share=0 trains on all)"
         )
     if leaked := len(leaks(dataset, split)):
-        yield f"{leaked:,} of {len(split.test):,} test images are also among the training images: the error is too good"
+        yield f"{leaked:,} of {len(split.test):,} test images are also training images: the test error is too low"
 
 
 def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
-    """How long all of it will take, from a few trial steps."""
+    """The total training time, estimated from a few trial steps."""
     methods = {run.config.method.name: run.config}
-    if has_yardstick(run):
-        methods = {"labelled only": yardstick_config(run.config), **methods}
+    if has_baseline(run):
+        methods = {"baseline": baseline_config(run.config), **methods}
     seconds = {
         name: pace(config, dataset, run.split, device, ranks, PATIENCE).seconds(config, pool_of(dataset, run.split))
         for name, config in methods.items()
@@ -77,7 +77,7 @@ def title_of(method: Method) -> str:
 
 
 def network(config: Config) -> str:
-    """In words."""
+    """The backbone and its heads, as text."""
     parts = f", {_parts(config.method)}" if config.method.heads > 1 else ""
     return f"{config.model.backbone}{parts}"
 

@@ -122,7 +122,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     run, dataset = subject.run, subject.dataset
     result = run.result
     if result is None:
-        raise UserError(f"{run.folder} is not finished: there is no result.json in it; go on with: {run.way_on}")
+        raise UserError(
+            f"{run.folder} is not finished: there is no result.json in it; go on with: {run.resume_command}"
+        )
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = run.outputs(len(classes))
     alone = baseline_outputs(run, classes)

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: everything a run keeps is written through here, and nothing is a pickle."""
+"""Write files so that they are either complete or absent. Every file of a run is written here, none as a pickle."""
 
 import hashlib
 import json
@@ -15,24 +15,24 @@ from torch import Tensor, nn
 
 from cotrain.types import UserError
 
-KEEP = 2  # the newest checkpoint and the one before it
+KEEP = 2  # the newest checkpoint and the previous one
 
 
-def make_folder(folder: Path, signs: Collection[str]) -> None:
-    """A new folder, an empty one, or one that is known by a sign and is no run: no other is written into."""
+def make_folder(folder: Path, markers: Collection[str]) -> None:
+    """Create the folder, or reuse it if it is empty or holds one of the marker files and no run."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = {path.name for path in folder.iterdir()}
+        present = {path.name for path in folder.iterdir()}
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}; choose another --out") from error
-    if "config.json" in held:
+        raise UserError(f"cannot create the folder {folder}: {error.strerror}; choose another --out") from error
+    if "config.json" in present:
         raise UserError(f"{folder} is a run; choose another --out")
-    if held and held.isdisjoint(signs):
-        raise UserError(f"{folder} holds something else ({min(held)}); choose another --out")
+    if present and present.isdisjoint(markers):
+        raise UserError(f"{folder} contains other files ({min(present)}); choose another --out")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write to a temporary file, force it to disk, and rename: a kill or a full disk leaves the old file as it was."""
+    """Write to a temporary file, sync it to disk and rename it, so that a kill or a full disk keeps the old file."""
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with open(temporary, "wb") as file:
@@ -42,12 +42,12 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
-    _force_names_to_disk(path.parent)
+        raise UserError(f"cannot write {path}: {error.strerror}; the previous file, if any, is unchanged") from error
+    _sync_folder(path.parent)
 
 
-def _force_names_to_disk(folder: Path) -> None:
-    """A renamed file survives a power cut once its folder is written. Windows cannot open a folder for that."""
+def _sync_folder(folder: Path) -> None:
+    """Sync the folder, so that a rename in it survives a power cut. Windows cannot open a folder for this."""
     if sys.platform == "win32":
         return
     directory = os.open(folder, os.O_RDONLY)
@@ -77,7 +77,7 @@ def _digest(tensors: dict[str, Tensor]) -> str:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """A safetensors file whose header also holds plain facts and a digest of the tensors."""
+    """Write a safetensors file whose header also holds JSON facts and a digest of the tensors."""
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     header = {"cotrain": json.dumps({"digest": _digest(tensors), "facts": facts})}
     write_whole(path, save(tensors, header))
@@ -96,13 +96,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 class Checkpoints:
-    """A folder of `step-N.safetensors`, the newest two of them."""
+    """A folder that keeps the two newest `step-N.safetensors`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """Oldest first."""
+        """All checkpoints, oldest first."""
         return sorted(self.folder.glob("step-*.safetensors"))
 
     def newest(self) -> Path | None:
@@ -117,16 +117,16 @@ class Checkpoints:
         return path
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint. A damaged one is an error that says how to go on from the one before it."""
+        """Read the newest checkpoint. If it is damaged, the error says how to resume from the previous one."""
         newest = self.newest()
         if newest is None:
             return None
         try:
             return read_tensors(newest)
         except UserError as error:
-            before = [path.name for path in self.paths() if path != newest]
-            way_on = f"delete it to go on from {before[-1]}" if before else "delete it to start again"
-            raise UserError(f"{error}; {way_on}") from error
+            older = [path.name for path in self.paths() if path != newest]
+            remedy = f"delete it to resume from {older[-1]}" if older else "delete it to start again"
+            raise UserError(f"{error}; {remedy}") from error
 
 
 def prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -139,7 +139,7 @@ def unprefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def optimizer_memory(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """By the optimiser's name of it and the parameter's name."""
+    """The optimiser's tensors, by "key.parameter", e.g. "momentum_buffer.heads.0.weight"."""
     return {
         f"{key}.{name}": tensor
         for name, parameter in net.named_parameters()
@@ -152,5 +152,5 @@ def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, memory: 
     parameters = dict(net.named_parameters())
     for place, tensor in memory.items():
         key, _, name = place.partition(".")
-        like = parameters[name] if tensor.ndim else tensor  # the count of steps stays on the CPU
+        like = parameters[name] if tensor.ndim else tensor  # the step count stays on the CPU
         optimizer.state[parameters[name]][key] = torch.empty_like(like).copy_(tensor)

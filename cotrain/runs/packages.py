@@ -1,4 +1,4 @@
-"""packages.json: the packages that a run's method, backbone or data came from, where that was not cotrain."""
+"""packages.json: the third-party packages that provide a run's method, backbone or data set."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,20 +17,20 @@ Packages = Mapping[str, Mapping[str, str]]
 CHECKED: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "method": ("method", "name", method_class),
     "backbone": ("model", "backbone", family_of),
-}  # what a run cannot be opened without: its section and key in config.json, and how it is found
+}  # what a run needs to be opened: its section and key in config.json, and the lookup
 
 
 def packages_of(config: Config, source: str | None) -> dict[str, dict[str, str]]:
-    """By what they provide; nothing for a run that only needs cotrain."""
+    """The packages by what they provide; empty for a run that needs only cotrain."""
     method, backbone = config.method.name, config.model.backbone
-    found: dict[str, tuple[str, Provider | None] | None] = {
+    providers: dict[str, tuple[str, Provider | None] | None] = {
         "method": (method, METHODS.provider(method)),
         "backbone": None if ":" in backbone else (backbone, BACKBONES.provider(family_of(backbone).name)),
         "data": data_provider(source),
     }
     return {
         what: {"name": pair[0], "package": pair[1].name, "version": pair[1].version}
-        for what, pair in found.items()
+        for what, pair in providers.items()
         if pair is not None and pair[1] is not None
     }
 
@@ -40,26 +40,26 @@ def read_packages(folder: Path) -> Packages:
 
 
 def check_available(folder: Path, values: Any) -> None:
-    """Refuse a run, given its config.json, whose method or backbone is not here; say what to install."""
+    """Raise an error that says what to install if the method or backbone in config.json is not installed."""
     for what, (section, key, find) in CHECKED.items():
         try:
             name = values[section][key]
             if isinstance(name, str) and ":" not in name:
                 find(name)
         except (KeyError, TypeError):
-            continue  # damaged, or of a version without it: reading the config tells
+            continue  # damaged, or written by an older version: parsing the config reports it
         except Unknown as error:
             raise UserError(not_installed(folder, what, name, read_packages(folder))) from error
         except Unavailable as error:
-            raise UserError(f"{folder} was made with the {what} {name!r}: {error}") from error
+            raise UserError(f"{folder} uses the {what} {name!r}: {error}") from error
 
 
 def not_installed(folder: Path, what: str, name: str, packages: Packages) -> str:
     noun = "data set" if what == "data" else what
     if what not in packages:
-        return f"{folder} was made with the {noun} {name!r}, which is not here; install the package that provides it"
+        return f"{folder} uses the {noun} {name!r}, which is not installed; install the package that provides it"
     package, version = packages[what]["package"], packages[what]["version"]
     return (
-        f"{folder} was made with the {noun} {name!r} of {package} {version}, which is not here; "
+        f"{folder} uses the {noun} {name!r} from {package} {version}, which is not installed; "
         f"install it: pip install {package}=={version}"
     )

@@ -1,6 +1,6 @@
 """A run is a folder: config.json, split.json, log.jsonl, checkpoint/, model.safetensors, scores.npz, result.json.
 
-Everything that is shown of a run is read back from there, and nothing in it is a pickle.
+Every report about a run is read from this folder. No file in it is a pickle.
 """
 
 import os
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Busy(UserError):
-    """Another process trains this run."""
+    """Another process is training this run."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: Config, split: Split, command: str = "") -> "Run":
-        """A new run. A folder that holds anything else is never written into.
+        """Start a new run, in a folder that is new or empty.
 
-        config.json comes last: without it there is no run yet, and what a killed start left behind is written anew.
+        config.json is written last. A folder without it is not a run, so files of a killed start are overwritten.
         """
-        unborn = {"split.json", "command.json", PACKAGES}
-        if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= unborn):
-            raise UserError(f"{folder} exists already; choose another --out, or add --resume to go on with that run")
+        overwritable = {"split.json", "command.json", PACKAGES}
+        if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= overwritable):
+            raise UserError(f"{folder} already exists; choose another --out, or add --resume to continue that run")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"cannot make the run folder {folder}: {error.strerror}") from error
+            raise UserError(f"cannot create the run folder {folder}: {error.strerror}") from error
         write_json(folder / "split.json", split.model_dump())
         write_json(folder / "command.json", command)
         if packages := packages_of(config, split.source):
@@ -61,35 +61,35 @@ class Run:
         if not folder.exists():
             raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
-            raise UserError(f"{folder} is not a run: there is no config.json in it")
+            raise UserError(f"{folder} is not a run: it has no config.json")
         check_available(folder, read_json(folder / "config.json"))
         config = _parsed(folder / "config.json", lambda values: Config.parse(upgraded(values)))
         return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
 
     def check_same(self, config: Config, split: Split) -> None:
-        """Refuse to go on with other settings or another split than the run began with."""
+        """Raise an error if the settings or the split differ from those that the run started with."""
         same = {
             "data.labels_file": self.config.data.labels_file,  # its content is in the fingerprint
-            "optim.per_method": self.config.optim.per_method,  # where settings come from, but for what they are
+            "optim.per_method": self.config.optim.per_method,  # only says where the other settings come from
             "optim.replaced": self.config.optim.replaced,
         }
         if changed := differences(self.config.model_dump(), config.changed(same).model_dump()):
-            raise UserError(f"{self.folder} cannot be resumed with other settings: {'; '.join(changed)}")
+            raise UserError(f"{self.folder} cannot be resumed with different settings: {'; '.join(changed)}")
         if split.hash != self.split.hash:
-            raise UserError(f"{self.folder} was made with split {self.split.hash}; this one is {split.hash}")
+            raise UserError(f"{self.folder} uses split {self.split.hash}, but this split is {split.hash}")
 
     def with_network(self, network: OwnNetwork | None) -> "Run":
-        """The same run, with the network that the user gave in this process."""
+        """The same run with the network that the user passed in this process."""
         return replace(self, config=self.config.with_network(network)) if network else self
 
     @property
     def packages(self) -> Packages:
-        """What the run needs beside cotrain, by what it provides."""
+        """The packages that the run needs besides cotrain, by what they provide."""
         return read_packages(self.folder)
 
     @property
-    def data_lost(self) -> str:
-        """What to do where `split.source` cannot be opened."""
+    def data_missing(self) -> str:
+        """The error message for a `split.source` that cannot be opened."""
         source = self.split.source
         if "data" in self.packages and source is not None and not Path(source).is_absolute():
             return not_installed(self.folder, "data", source, self.packages)
@@ -107,13 +107,13 @@ class Run:
         return self.folder / "model.safetensors"
 
     def outputs(self, classes: int) -> dict[str, Outputs]:
-        """What the model said of the test images and of the valid ones, where there are some."""
+        """The model's outputs for the test images and for the validation images, if the run has them."""
         rows = {"test": self.split.test, "valid": self.split.valid}
         return checked_outputs(self.scores_path, self.config.method.heads, classes, rows)
 
     @property
-    def way_on(self) -> str:
-        """What to type to go on with a run that was stopped."""
+    def resume_command(self) -> str:
+        """The command or Python call that continues a stopped run."""
         network = self.config.model.backbone
         if ":" in network and not is_importable(network):
             return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True, model=...)"
@@ -129,17 +129,17 @@ class Run:
 
     @property
     def scores_path(self) -> Path:
-        """What the finished model said of test and valid images."""
+        """The finished model's outputs for the test and validation images."""
         return self.folder / "scores.npz"
 
     @property
     def baseline_folder(self) -> Path:
-        """The labelled-only run, the yardstick, is a run inside the run."""
+        """The folder of the labelled-only baseline, a run inside this run."""
         return self.folder / "labelled_only"
 
     @property
     def command(self) -> str:
-        """The command that began the run."""
+        """The command that started the run."""
         return read_json(self.folder / "command.json")
 
     @property
@@ -149,7 +149,7 @@ class Run:
             return None
         result = read_json(path)
         if not isinstance(result, dict) or "test_error" not in result:
-            raise UserError(f"{path} is damaged: there is no test_error in it; delete it and add --resume")
+            raise UserError(f"{path} is damaged: it has no test_error; delete it and add --resume")
         return result
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class Run:
 
     @contextmanager
     def locked(self, name: str = ".lock") -> Iterator[None]:
-        """One process at a time trains a run."""
+        """Hold the run's lock, so that only one process trains it."""
         lock = FileLock(self.folder / name)
         try:
             lock.acquire(blocking=False)
@@ -177,7 +177,7 @@ def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
 
 
 def as_typed(command: str) -> str:
-    """What can be pasted: the installed program is `cotrain`, wherever it lay and however it was started."""
+    """The command in a form to paste: the program is `cotrain`, whatever its path and however it was started."""
     try:
         program, *arguments = shlex.split(command)
     except ValueError:
@@ -188,7 +188,7 @@ def as_typed(command: str) -> str:
 
 
 def reserve_folder(base: Path, name: str) -> Path:
-    """Makes the first of base/name, base/name-2, base/name-3, ... that does not exist yet."""
+    """Create the first of base/name, base/name-2, base/name-3, ... that does not exist yet."""
     base.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         folder = base / (name if number == 1 else f"{name}-{number}")

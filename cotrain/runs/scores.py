@@ -15,14 +15,16 @@ from torch import Tensor
 from cotrain.runs.checkpoint import write_whole
 from cotrain.types import UserError
 
+PARTS = {"test": "test", "valid": "validation"}  # prefixes in the file, and how messages name these images
+
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model said of images whose labels are known: every score can be computed from it again."""
+    """A model's logits for images with known labels, from which every score can be recomputed."""
 
     logits: Tensor  # (H, n, C)
     labels: Tensor  # (n,)
-    rows: NDArray[np.int64]  # (n,) in the data set
+    rows: NDArray[np.int64]  # (n,) rows of the data set
 
     @property
     def of_each_head(self) -> "list[Outputs]":
@@ -30,7 +32,7 @@ class Outputs:
 
 
 def write_outputs(path: Path, parts: Mapping[str, Outputs]) -> None:
-    """As plain arrays: test_logits (H, n, C), test_labels and test_rows (n,), and the same of valid images."""
+    """Write plain arrays: test_logits (H, n, C), test_labels and test_rows (n,), and valid_* for validation images."""
     arrays: dict[str, Any] = {}
     for part, outputs in parts.items():
         arrays |= {f"{part}_{name}": np.asarray(values) for name, values in vars(outputs).items()}
@@ -48,26 +50,26 @@ def read_outputs(path: Path) -> dict[str, Outputs]:
                     torch.from_numpy(arrays[f"{part}_labels"]),
                     arrays[f"{part}_rows"],
                 )
-                for part in ("test", "valid")
+                for part in PARTS
                 if f"{part}_logits" in arrays
             }
     except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not there or damaged ({error})") from error
+        raise UserError(f"{path} is missing or damaged ({error})") from error
 
 
 def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Sequence[int]]) -> dict[str, Outputs]:
-    """What a model of so many heads and classes said of these rows of its data, by part."""
+    """Read the outputs by part, and check that they fit the run's rows, heads and classes."""
     parts = read_outputs(path)
     for part, outputs in parts.items():
-        logits, labels = outputs.logits, outputs.labels
+        logits, labels, name = outputs.logits, outputs.labels, PARTS[part]
         if not np.array_equal(outputs.rows, rows[part]) or not len(rows[part]):
-            raise UserError(f"{path} is not of this run: its {part} images are others than in split.json")
+            raise UserError(f"{path} does not belong to this run: its {name} images differ from those in split.json")
         if logits.shape != (heads, len(rows[part]), classes) or labels.shape != (len(rows[part]),):
             raise UserError(
-                f"{path} is not of this model: its {part} logits are {tuple(logits.shape)} for {len(labels)} labels, "
-                f"and there are {heads} heads and {classes} classes"
+                f"{path} does not belong to this model: its {name} logits have shape {tuple(logits.shape)} for "
+                f"{len(labels)} labels, but the model has {heads} heads and {classes} classes"
             )
-        numbers = logits.is_floating_point() and logits.isfinite().all() and labels.dtype == torch.int64
-        if not numbers or labels.min() < 0 or labels.max() >= classes:
-            raise UserError(f"{path} is damaged: a logit is not a number, or a label is none of the classes ({part})")
+        finite = logits.is_floating_point() and logits.isfinite().all() and labels.dtype == torch.int64
+        if not finite or labels.min() < 0 or labels.max() >= classes:
+            raise UserError(f"{path} is damaged: a {name} logit is NaN or infinite, or a {name} label is not a class")
     return parts

@@ -1,4 +1,4 @@
-"""The lines of log.jsonl, and the figures of a finished run, for those who watch runs elsewhere too."""
+"""Copy the lines of log.jsonl and the figures of a finished run to an experiment tracker."""
 
 import io
 import tempfile
@@ -13,19 +13,19 @@ from PIL import Image
 from cotrain.types import UserError
 
 BOARD = "tensorboard"
-FIGURES = ".figures"  # how the file of the figures ends
+FIGURES = ".figures"  # suffix of the event file that holds the figures
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture with the words that belong to it."""
+    """A picture with its caption."""
 
     png: bytes
-    words: str
+    caption: str
 
 
 class TensorBoard:
-    """Scalars by step in the folder `tensorboard` of a run. What a killed run wrote beyond its checkpoint is hidden."""
+    """Writes scalars to the run's folder `tensorboard`. Hides what a killed run logged after its last checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self.writer = _summary_writer()(str(folder / BOARD), purge_step=step + 1)
@@ -54,17 +54,17 @@ def has_figures(folder: Path) -> bool:
 
 
 def write_figures(folder: Path, step: int, shots: Mapping[str, Shot]) -> None:
-    """In a file of their own, which is there as a whole or not at all."""
+    """Write all figures to one event file, which is either complete or absent."""
     board = folder / BOARD
     board.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".figures-", dir=folder) as half:
-        writer = _summary_writer()(half, filename_suffix=FIGURES)
+    with tempfile.TemporaryDirectory(prefix=".figures-", dir=folder) as partial:
+        writer = _summary_writer()(partial, filename_suffix=FIGURES)
         for tag, shot in shots.items():
             pixels = np.asarray(Image.open(io.BytesIO(shot.png)).convert("RGB"))
             writer.add_image(tag, pixels, step, dataformats="HWC")
-            writer.add_text(tag, shot.words.encode(errors="backslashreplace").decode(), step)
+            writer.add_text(tag, shot.caption.encode(errors="backslashreplace").decode(), step)
         writer.close()
-        for path in Path(half).iterdir():
+        for path in Path(partial).iterdir():
             path.replace(board / path.name)
 
 
@@ -73,6 +73,6 @@ def _summary_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise UserError(
-            "--track tensorboard needs the package tensorboard: pip install 'cotrain[tensorboard]', or leave it out"
+            "--track tensorboard needs the package tensorboard: pip install 'cotrain[tensorboard]', or omit --track"
         ) from error
     return SummaryWriter

@@ -1,4 +1,4 @@
-"""What is checked before training begins, so that a run that cannot start writes nothing."""
+"""Checks before training, so that a run that cannot start writes nothing."""
 
 import numpy as np
 import torch
@@ -14,23 +14,23 @@ from cotrain.types import UserError
 
 
 def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
-    """Fail before anything is written where training could not begin: device, network, views or precision."""
+    """Raise an error if the device, precision, network, batch or views make training impossible."""
     height, width, channels = dataset.shape
     device = pick_device(config.run.device, ranks.local)
     pick_precision(config.run.precision, device)
     if config.run.compile:
         check_compiler(device)
     if config.run.batchnorm == "synchronised" and device.type == "cpu":
-        raise UserError("run.batchnorm=synchronised is for GPUs; use local or auto")
+        raise UserError("run.batchnorm=synchronised needs a GPU; use local or auto")
     if ranks.size > 1 and ":" in config.run.device:
         raise UserError(
-            f"run.device={config.run.device} is one device for {ranks.size} processes; use cuda, cpu or auto"
+            f"run.device={config.run.device} names one device for {ranks.size} processes; use cuda, cpu or auto"
         )
     check_tracker(config.run.track)
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
     draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     if config.method.views.ctaugment != "none" and channels not in (1, 3):
-        raise UserError(f"{config.method.name} needs images of 1 or 3 channels, for CTAugment; these have {channels}")
+        raise UserError(f"{config.method.name} uses CTAugment, which needs 1 or 3 channels; the images have {channels}")
     few = min(config.optim.labelled, config.unlabelled, 2)
     try:
         net = config.build_network(len(dataset.classes), channels).train()
@@ -44,10 +44,10 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
 
 
 def check_batches(config: Config, split: Split) -> None:
-    """Refuse a step that takes more unlabelled images than there are."""
+    """Raise an error if a step needs more unlabelled images than there are."""
     views = config.method.views
     if views.any_unlabelled and len(split.unlabelled) < config.unlabelled:
         raise UserError(
-            f"there are {len(split.unlabelled):,} unlabelled images, and a step takes {config.unlabelled:,}: "
+            f"there are {len(split.unlabelled):,} unlabelled images, but each step needs {config.unlabelled:,}: "
             f"set optim.unlabelled to {len(split.unlabelled)} or less"
         )

@@ -1,7 +1,7 @@
-"""Several processes, one run, as `torchrun` starts them.
+"""Train one run in several processes, started by `torchrun`.
 
-A method sees the whole batch and all of its logits on every rank, and knows nothing of ranks: what is divided is the
-call of the network. Row i of a batch belongs to rank i % N. Rank 0 alone writes files and speaks.
+On every rank a method sees the whole batch and all of its logits, and knows nothing about ranks: only the forward and
+backward passes are divided. Row i of a batch belongs to rank i % N. Only rank 0 writes files and prints.
 """
 
 import os
@@ -17,29 +17,29 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before any group is made: gloo aborts at exit now and then if it comes later
+import torch.distributed.nn  # imported before any group exists: if imported later, gloo sometimes aborts at exit
 from torch import Tensor, nn
 
 from cotrain.types import UserError
 
 T = TypeVar("T")
-REACH = timedelta(minutes=5)  # for all processes to start
-WAIT = timedelta(hours=2)  # for one that decodes images, or evaluates, while the others wait
+START_TIMEOUT = timedelta(minutes=5)  # until all processes have started
+WAIT_TIMEOUT = timedelta(hours=2)  # while others wait for one process that decodes images or evaluates
 
 
-class LostRank(Exception):
-    """Another process of the job is gone."""
+class RankLost(Exception):
+    """Another process of the job has ended."""
 
 
-class SaidByFirst(UserError):
-    """An error that rank 0 has too, and tells of."""
+class ReportedByRankZero(UserError):
+    """An error that rank 0 raises too. Only rank 0 prints it."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     rank: int = 0
     size: int = 1
-    local: int = 0  # number on its machine
+    local: int = 0  # rank among the processes of its machine
 
     @property
     def first(self) -> bool:
@@ -55,16 +55,16 @@ class Ranks:
             if number % self.size:
                 raise UserError(
                     f"{self.size} processes cannot share optim.{name}={number} equally: "
-                    f"choose a multiple of {self.size}, or another --nproc-per-node"
+                    f"choose a multiple of {self.size}, or change --nproc-per-node"
                 )
 
     def each(self, make: Callable[[], T]) -> T:
-        """What every rank makes for itself, the first on each machine before the others. One's error ends them all."""
+        """Call `make` on every rank, on each machine's first rank before the others. An error on one ends them all."""
         if self.size == 1:
             return make()
         made, error = None, None
-        for turn in (self.local == 0, self.local != 0):
-            if turn and error is None:
+        for my_turn in (self.local == 0, self.local != 0):
+            if my_turn and error is None:
                 try:
                     made = make()
                 except (UserError, OSError, MemoryError) as problem:
@@ -76,7 +76,7 @@ class Ranks:
         return made  # type: ignore[return-value]
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What rank 0 makes, for every rank; its error too."""
+        """Call `make` on rank 0 and return its result, or raise its error, on every rank."""
         if self.size == 1:
             return make()
         answer: list[Any] = [None, None]
@@ -87,25 +87,25 @@ class Ranks:
                 answer[1] = problem
         dist.broadcast_object_list(answer, src=0, group=_control())
         if answer[1] is not None:
-            raise answer[1] if self.first else SaidByFirst(str(answer[1]))
+            raise answer[1] if self.first else ReportedByRankZero(str(answer[1]))
         return answer[0]
 
     def error(self, line: str) -> UserError:
-        """One that all ranks raise."""
-        return UserError(line) if self.first else SaidByFirst(line)
+        """An error that all ranks raise."""
+        return UserError(line) if self.first else ReportedByRankZero(line)
 
     def same(self, value: Any, what: str) -> None:
-        """Refuse to go on where ranks do not have the same."""
+        """Raise an error if the value differs between ranks."""
         if self.size > 1 and any(other != value for other in self._gathered(value)):
             raise self.error(f"{what} differ between the processes of this job")
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on some rank."""
+        """Whether the flag is set on any rank."""
         if self.size == 1:
             return flag
-        together = torch.tensor(int(flag))
-        dist.all_reduce(together, dist.ReduceOp.MAX, group=_control())
-        return bool(together)
+        highest = torch.tensor(int(flag))
+        dist.all_reduce(highest, dist.ReduceOp.MAX, group=_control())
+        return bool(highest)
 
     def _gathered(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
@@ -114,24 +114,24 @@ class Ranks:
 
     @contextmanager
     def together(self, message: Callable[[], str]) -> Iterator[None]:
-        """What breaks because another process is gone ends with this message.
+        """Raise RankLost with this message if a collective operation fails because another process has ended.
 
-        torchrun then sends SIGTERM to those that are left: they ignore it, to say what happened and end by themselves.
+        torchrun then sends SIGTERM to the remaining processes. They ignore it, so that they can print the message.
         """
         try:
             yield
         except RuntimeError as error:
-            if self.size == 1 or not _is_of_connections(error):
+            if self.size == 1 or not _is_connection_error(error):
                 raise
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise LostRank(message()) from error
+            raise RankLost(message()) from error
 
     def divide(self, net: nn.Module) -> nn.Module:
         return net if self.size == 1 else Divided(net, self)
 
     def parallel(self, objective: nn.Module, device: torch.device) -> nn.Module:
-        """The same module, whose backward leaves the mean of all ranks' gradients."""
+        """Wrap the module so that its backward pass averages the gradients over all ranks."""
         if self.size == 1:
             return objective
         return nn.parallel.DistributedDataParallel(objective, [device] if device.type == "cuda" else None)
@@ -141,7 +141,7 @@ ALONE = Ranks()
 
 
 class Divided(nn.Module):
-    """The network as a method sees it: takes a whole batch, computes this rank's rows, and returns those of all."""
+    """The network as a method sees it: takes a whole batch, computes this rank's rows, and returns all rows."""
 
     def __init__(self, net: nn.Module, ranks: Ranks) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Divided(nn.Module):
 
 
 class Gather(torch.autograd.Function):
-    """(H, n / N, C) of each rank -> (H, n, C) of all."""
+    """(H, n / N, C) from each rank -> (H, n, C) on all."""
 
     @staticmethod
     def forward(ctx: Any, mine: Tensor, ranks: Ranks) -> Tensor:
@@ -179,68 +179,67 @@ class Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """All ranks compute the same loss, and DistributedDataParallel takes the mean of what they return: hence N."""
+        """Multiply by N: every rank computes the same loss, and DistributedDataParallel averages their gradients."""
         return gradients[0][:, ctx.ranks.own] * ctx.ranks.size, None
 
 
-def _is_of_connections(error: RuntimeError) -> bool:
+def _is_connection_error(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or "gloo" in str(error) or "onnection" in str(error)
 
 
 _groups: list[dist.ProcessGroup] = []
-_joins = count()
+_connections = count()
 
 
 def _control() -> dist.ProcessGroup:
-    """Small messages between processes go by gloo, also where tensors go by NCCL: no GPU is waited for."""
+    """The gloo group for small messages. NCCL may carry the tensors, but these messages must not wait for a GPU."""
     return _groups[-1]
 
 
 def own_rank() -> int:
-    """As torchrun says; 0 in a process that was started alone."""
+    """The rank that torchrun assigned; 0 in a process started without it."""
     return int(os.environ.get("RANK", 0))
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """The processes of this job, if torchrun started it; else this one alone. Leaving it ends the job's connections.
+def process_group() -> Iterator[Ranks]:
+    """Connect the processes that torchrun started; without torchrun, this is the only one. Disconnect on leaving.
 
-    Where the caller has joined them already, they are those.
+    If the caller has already initialised torch.distributed, its processes are used and stay connected.
     """
-    began = not dist.is_initialized()
-    if began and os.environ.get("WORLD_SIZE", "1") == "1":
+    ours = not dist.is_initialized()
+    if ours and os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks()
         return
-    if began:
-        _begin()
+    if ours:
+        _connect()
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
     try:
         with ranks.together(lambda: "another process of this job has ended; start the job again"):
-            _groups.append(dist.new_group(backend="gloo", timeout=WAIT))
+            _groups.append(dist.new_group(backend="gloo", timeout=WAIT_TIMEOUT))
             yield ranks
     finally:
         _groups.clear()
-        if began:
+        if ours:
             dist.destroy_process_group()
 
 
-def _begin() -> None:
+def _connect() -> None:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UserError(
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']} but {' and '.join(missing)} not set: start several processes with "
-            "torchrun (docs/guide/cluster.md), or unset WORLD_SIZE"
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}, but these are not set: {', '.join(missing)}; start several "
+            "processes with torchrun (docs/guide/cluster.md), or unset WORLD_SIZE"
         )
     on_gpu = torch.cuda.is_available()
     try:
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-        store, rank, size = next(dist.rendezvous("env://", timeout=REACH))
-        apart = dist.PrefixStore(f"cotrain {next(_joins)}", store)  # a process may join again: one fit after another
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=apart, rank=rank, world_size=size, timeout=WAIT
-        )
-    except (RuntimeError, ValueError) as error:  # of the network, of the store, of a malformed address or number
+        store, rank, size = next(dist.rendezvous("env://", timeout=START_TIMEOUT))
+        own_store = dist.PrefixStore(f"cotrain {next(_connections)}", store)  # one per fit in the same process
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, store=own_store, rank=rank, world_size=size, timeout=WAIT_TIMEOUT)
+    except (RuntimeError, ValueError) as error:  # network or store failed, or malformed address or number
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]
-        raise UserError(f"rank {os.environ['RANK']} cannot meet the other processes at {place} ({reason})") from error
+        raise UserError(f"rank {os.environ['RANK']} cannot reach the other processes at {place} ({reason})") from error

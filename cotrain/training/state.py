@@ -1,4 +1,4 @@
-"""Everything that changes while training: where it starts, and how it is saved and restored."""
+"""Training state: how it is initialised, saved and restored."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from cotrain.types import Pool, UserError
 
 @dataclass
 class State:
-    """Everything that changes while training, and so everything a checkpoint holds."""
+    """Everything that changes during training, and therefore everything in a checkpoint."""
 
     net: MultiHead
     average: Average
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler  # of float16's gradients; does nothing in other precisions
+    scaler: torch.amp.GradScaler  # scales float16 gradients; does nothing in other precisions
     memory: dict[str, Tensor]
     step: int = 0
     seconds: float = 0.0
@@ -72,12 +72,12 @@ def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:
 def restore(
     state: State, run: Run, tensors: dict[str, Tensor], facts: dict[str, Any], ranks: Ranks = ALONE
 ) -> Iterator[str]:
-    """Take up a checkpoint. Says so if the weights will not be the bits of an uninterrupted run."""
+    """Restore a checkpoint. Yields a warning if the weights may differ from those of an uninterrupted run."""
     if facts["split"] != run.split.hash:
-        raise UserError(f"{run.checkpoints.newest()} belongs to another split than {run.folder / 'split.json'}")
-    earlier = Config.parse(upgraded(facts["config"]))  # a setting that is newer than the checkpoint has its default
+        raise UserError(f"{run.checkpoints.newest()} does not belong to the split in {run.folder / 'split.json'}")
+    earlier = Config.parse(upgraded(facts["config"]))  # settings that are newer than the checkpoint get their defaults
     if changed := differences(earlier.model_dump(), run.config.model_dump()):
-        raise UserError(f"{run.folder / 'config.json'} was changed since the last checkpoint: {'; '.join(changed)}")
+        raise UserError(f"{run.folder / 'config.json'} has changed since the last checkpoint: {'; '.join(changed)}")
     for net, name in ((state.net, "net"), (state.average.net, "average")):
         load_weights(net, unprefixed(name, tensors), run.checkpoints.newest())
     restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors))
@@ -92,7 +92,7 @@ def restore(
 
 
 def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
-    """The averaged network, with all that is needed to use it on new images."""
+    """Write the averaged network, with everything needed to use it on new images."""
     height, width, channels = dataset.shape
     facts = {
         "config": run.config.model_dump(),

@@ -313,7 +313,7 @@ def test_training_on_other_channels_is_refused_before_it_begins() -> None:
     digits = open_data("digits")
     config = recipe_named("digits").changed({"method": "fixmatch_cta"})
     check_trainable(config, digits)
-    with pytest.raises(UserError, match="fixmatch_cta needs images of 1 or 3 channels, for CTAugment; these have 4"):
+    with pytest.raises(UserError, match="fixmatch_cta uses CTAugment, which needs 1 or 3 channels; the images have 4"):
         check_trainable(config, replace(digits, images=digits.images.expand(-1, -1, -1, 4)))
 
 

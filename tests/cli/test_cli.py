@@ -85,7 +85,7 @@ def test_a_second_fit_gets_a_folder_of_its_own(fitted, folder: Path) -> None:
     again = cotrain("fit", "digits", *SMALL, "--no-baseline", "--run.report", "false", cwd=folder)
     assert again.returncode == 0
     assert "runs/digits-2" in again.stdout
-    assert "labelled only:" not in again.stdout
+    assert "baseline:" not in again.stdout
     assert json.loads((folder / "runs/digits-2/result.json").read_text())["labelled_only_error"] is None
 
 
@@ -123,7 +123,7 @@ def test_training_on_labelled_images_only_is_labelled_as_such(fitted, folder: Pa
             "all heads agree",
         ):
             assert words not in shown.stdout
-    assert "labelled only:" not in alone.stdout
+    assert "baseline:" not in alone.stdout
 
 
 def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
@@ -134,8 +134,8 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
     (folder / "new/broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
     (folder / "new/notes.txt").write_text("not an image")
     done = cotrain("predict", "runs/digits", "new", "new/absent.jpg", "--out", "preds.csv", cwd=folder)
-    raw = "probabilities are raw, not calibrated: the run has no valid images to fit a temperature on; "
-    assert (done.returncode, done.stderr) == (0, f"{raw}data.valid_share=0.2 would hold some out\n")
+    raw = "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
+    assert (done.returncode, done.stderr) == (0, f"{raw}train with data.valid_share=0.2 to hold some out\n")
     assert done.stdout == "5 images, 2 unreadable -> preds.csv\n"
     with open(folder / "preds.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -166,7 +166,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("fit digits --optim.lr", "optim.lr=''"),
         ("fit digits --data.valid-share 2", "data.valid_share='2': input should be less than"),
         ("fit digits --method mhtc", "there is no method 'mhtc'; there are: mhct"),
-        ("fit digits --recipe foo", "there is no recipe 'foo'; there are: digits, small32, cifar10"),
+        ("fit digits --recipe foo", "there is no recipe 'foo'; the recipes are: digits, small32, cifar10"),
         ("fit nowhere.npz", "nowhere.npz does not exist"),
         ("fit digits --labels 5", "data.labels=5 is fewer than the 10 classes"),
         ("fit digits --set lr", "--set lr: write KEY=VALUE"),

@@ -74,7 +74,7 @@ def test_check_says_what_is_there_and_what_fit_would_do(photos: Path, capsys: py
         "│ test on │ 20 images │",
     ):
         assert line in lines, (line, said)
-    assert "are also among the training images" in " ".join(said.split())
+    assert "are also training images" in " ".join(said.split())
 
 
 def test_check_says_why_fit_would_refuse(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +148,7 @@ def test_a_split_is_a_file_that_is_never_overwritten(photos: Path, capsys: pytes
     assert cotrain(capsys, "fit", photos, "--out", "run", "--resume")[0] == 0
     cotrain(capsys, "data", "split", photos, "--labels", "6", "--seed", "4", "--out", "other.json")
     code, _, error = cotrain(capsys, "fit", photos, "--out", "run", "--resume", "--split", "other.json")
-    assert code == 2 and "run was made with split" in error
+    assert code == 2 and "run uses split" in error
     code, _, error = cotrain(capsys, "fit", "digits", "--split", "six.json")
     assert code == 2 and "digits is not the data split photos-6-equal-seed3 was made from" in error
     code, _, error = cotrain(capsys, "fit", photos, "--split", "six.json", "--labels", "10")

@@ -304,7 +304,7 @@ def test_python_can_compare_with_the_same_optimiser(toy: Dataset, tiny: Config, 
         ("--seeds 0", "--seeds 0: there must be one at least"),
         ("--minutes 3", "--minutes is for --equal time"),
         ("--method.heads 2", "method.heads: say it for the method it is of"),
-        ("--optim.unlabelled 9999", "there are 1,297 unlabelled images, and a step takes 9,999"),
+        ("--optim.unlabelled 9999", "there are 1,297 unlabelled images, but each step needs 9,999"),
         ("--data.balance odd", "data.balance='odd'"),
     ],
 )

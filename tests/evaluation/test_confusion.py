@@ -24,7 +24,7 @@ def test_confusions_and_classes(said) -> None:
     np.testing.assert_allclose(found.recall[:4], 100 * recall_score(labels, first, average=None))
     np.testing.assert_allclose(found.precision[:4], 100 * precision_score(labels, first, average=None))
     np.testing.assert_allclose(found.error[:4], 100 - found.recall[:4])
-    assert (found.images[4], found.said[4]) == (0, 0)
+    assert (found.images[4], found.predicted[4]) == (0, 0)
     assert np.isnan([found.recall[4], found.precision[4], found.error[4]]).all()
 
 

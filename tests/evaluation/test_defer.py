@@ -22,7 +22,7 @@ from cotrain.runs.scores import Outputs, write_outputs
 
 @pytest.fixture(scope="module")
 def folder(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with valid images and a temperature of 1.5, and photos to predict: eight of them, and a torn one."""
+    """A run with validation images and a temperature of 1.5, and photos to predict: eight of them, and a torn one."""
     folder = tmp_path_factory.mktemp("defer")
     batches = {
         "optim.steps": 20,
@@ -91,16 +91,16 @@ def test_rows_have_every_digit(folder: Path, toy: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
-        ({}, "calibrated: temperature 1.5, fitted on 24 valid images, {wrong} of them wrong (fewer than 10, so"),
-        ({"temperature_fitted_on": {"valid_images": 24, "wrong": 11}}, "on 24 valid images, 11 of them wrong\n"),
-        ({"temperature_fitted_on": None}, "calibrated: temperature 1.5, fitted on 24 valid images\n"),
-        ({"temperature": None}, "raw, not calibrated: there is no temperature in"),
+        ({}, "calibrated: temperature 1.5, fitted on 24 validation images, {wrong} of them wrong (fewer than 10, so"),
+        ({"temperature_fitted_on": {"valid_images": 24, "wrong": 11}}, "on 24 validation images, 11 of them wrong\n"),
+        ({"temperature_fitted_on": None}, "calibrated: temperature 1.5, fitted on 24 validation images\n"),
+        ({"temperature": None}, "result.json has no temperature"),
     ],
 )
-def test_it_is_said_what_a_probability_is_worth(
-    changes: dict, said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_predict_says_how_its_probabilities_are_calibrated(
+    changes: dict, expected: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     result = read_json(folder / "run" / "result.json")
@@ -108,17 +108,15 @@ def test_it_is_said_what_a_probability_is_worth(
     main(["predict", str(tmp_path / "run"), str(folder / "photos")])
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
-    assert said.format(wrong=result["temperature_fitted_on"]["wrong"]) in errors
+    assert expected.format(wrong=result["temperature_fitted_on"]["wrong"]) in errors
 
 
-def test_an_error_is_promised_from_valid_images(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validation_images_guarantee_an_error(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     logits = torch.randn(3, 3000, 2, generator=torch.Generator().manual_seed(0)).mul(4)
-    said = with_temperature(logits, 1.0, "probabilities")
-    labels = said.argmax(-1)
-    wrong = said.max(-1).values < 0.7
+    probabilities = with_temperature(logits, 1.0, "probabilities")
+    labels = probabilities.argmax(-1)
+    wrong = probabilities.max(-1).values < 0.7
     labels[wrong] = 1 - labels[wrong]
     split = read_json(tmp_path / "run" / "split.json")
     write_json(tmp_path / "run" / "split.json", split | {"valid": [*range(3000)]})
@@ -147,13 +145,17 @@ def test_a_bound_is_rounded_up(bound: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--target-error 0.01", "24 valid images cannot promise an error of 1 % for any of them: it takes about 528"),
-        ("--target-error 0", "it takes infinitely many answered without a mistake"),
+        (
+            "--target-error 0.01",
+            "24 validation images cannot guarantee an error of at most 1 % at any threshold: that ",
+        ),
+        ("--target-error 0.01", "that takes about 528 without a mistake; raise --target-error"),
+        ("--target-error 0", "that takes infinitely many without a mistake"),
         ("--target-error 0.01 --defer-below 0.5", "use only one"),
         ("--defer-below 90", "Must be <= 1"),
     ],
 )
-def test_what_cannot_be_promised_is_one_line(
+def test_what_cannot_be_guaranteed_is_one_line(
     words: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -163,11 +165,12 @@ def test_what_cannot_be_promised_is_one_line(
     assert expected in errors
 
 
-def test_without_valid_images_there_is_nothing_to_promise_by(
+def test_without_validation_images_no_error_can_be_guaranteed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     write_outputs(tmp_path / "run" / "scores.npz", {})
     with pytest.raises(SystemExit):
         main(["predict", str(tmp_path / "run"), str(folder / "photos"), "--target-error", "0.05"])
-    assert "has no valid images: train with data.valid_share=0.2" in capsys.readouterr().err
+    assert "needs validation images, but" in (errors := capsys.readouterr().err)
+    assert "has none: train with data.valid_share=0.2" in errors

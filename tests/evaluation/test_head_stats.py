@@ -43,22 +43,23 @@ def test_heads_are_counted_as_by_hand(heads: int) -> None:
     assert found.vote_right == (pytest.approx(100 * right / chosen) if chosen else None)
 
 
-def test_heads_that_are_alike_and_wrong_are_warned_of() -> None:
+def test_heads_that_are_alike_and_wrong_give_a_warning() -> None:
     logits = torch.randn(1, 50, 3, generator=torch.Generator().manual_seed(0))
     single = logits.argmax(dim=-1)
     alike, apart = single.repeat(3, 1), torch.stack([single[0], single[0], (single[0] + 1) % 3])
     (line,) = warnings_of_heads(alike, alike[:, :20], 60.0, "valid")
-    assert "the heads have become alike: they disagree on 0.00 % of the valid images and on 0.00 % of the unl" in line
-    assert "while 60.0 % of the valid images are wrong" in line
+    assert "the heads have become too similar to learn from each other: they disagree on 0.00 % of the valid" in line
+    assert "of the validation images and on 0.00 % of the unlabelled images" in line
+    assert "but the error on the validation images is 60.0 %" in line
     assert not list(warnings_of_heads(alike, alike, 1.0, "test"))
-    assert not list(warnings_of_heads(alike, apart, 60.0, "test"))  # where they teach, they still differ
+    assert not list(warnings_of_heads(alike, apart, 60.0, "test"))  # on the images they learn from, they still differ
     assert not list(warnings_of_heads(apart, alike, 60.0, "test"))
     assert not list(warnings_of_heads(single, single, 60.0, "test"))
 
 
-def test_nothing_selected_for_long_is_warned_of() -> None:
+def test_nothing_selected_for_long_gives_a_warning() -> None:
     seldom = [{"step": step, "selected": 0.0 if step < 60 else 0.5} for step in range(100)]
     (line,) = warnings_of_log(seldom)
-    assert "in 60 % of the training no pseudo-label was selected" in line
+    assert "for 60 % of the training, no pseudo-label was selected" in line
     assert not list(warnings_of_log(seldom[30:]))
     assert not list(warnings_of_log([{"step": 1, "supervised": 2.0}]))

@@ -152,8 +152,8 @@ def test_what_cannot_be_imported_is_given_again(
     with pytest.raises(UserError, match="holds the weights of another network than this one"):
         cotrain.load(fitted.folder, model=functools.partial(pair, wider=1))
 
-    way_on = f"cotrain.fit(data, out={str(fitted.folder)!r}, resume=True, model=...)"
-    assert Run.open(fitted.folder).way_on == way_on
+    expected = f"cotrain.fit(data, out={str(fitted.folder)!r}, resume=True, model=...)"
+    assert Run.open(fitted.folder).resume_command == expected
     for name in ("model.safetensors", "result.json", "checkpoint/step-00000004.safetensors"):
         (fitted.folder / name).unlink()
     with pytest.raises(UserError, match="exists only in the program that trained it"):
@@ -206,7 +206,7 @@ def test_a_network_that_cannot_be_trained_is_one_line_and_nothing_is_written(
 
 def test_another_network_than_the_runs_is_refused(tmp_path: Path, toy: Dataset, quick: Config) -> None:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=pair)
-    with pytest.raises(UserError, match=r"other settings: model.backbone was '.*:pair' and is now '.*:stages'"):
+    with pytest.raises(UserError, match=r"different settings: model.backbone was '.*:pair' and is now '.*:stages'"):
         cotrain.fit(toy, out=fitted.folder, resume=True, model=stages)
 
 

@@ -72,7 +72,7 @@ def test_without_the_package_every_command_says_what_to_install(
         main(words.split())
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "cotrain: run was made with the method 'soft_labels' of mycotrain 1.0, which is not here; "
+        "cotrain: run uses the method 'soft_labels' from mycotrain 1.0, which is not installed; "
         "install it: pip install mycotrain==1.0\n"
     )
 
@@ -80,9 +80,9 @@ def test_without_the_package_every_command_says_what_to_install(
 @pytest.mark.parametrize(
     ("method", "backbone", "words", "expected"),
     [
-        ("fixmatch", "tinycnn-8", "evaluate run", "was made with the backbone 'tinycnn-8' of mycotrain 1.0, which is"),
-        ("fixmatch", "wrn-10-1", "evaluate run", "was made with the data set 'stripes' of mycotrain 1.0, which is"),
-        ("fixmatch", "wrn-10-1", "fit stripes --out run --resume", "was made with the data set 'stripes' of mycotrain"),
+        ("fixmatch", "tinycnn-8", "evaluate run", "uses the backbone 'tinycnn-8' from mycotrain 1.0, which is"),
+        ("fixmatch", "wrn-10-1", "evaluate run", "uses the data set 'stripes' from mycotrain 1.0, which is"),
+        ("fixmatch", "wrn-10-1", "fit stripes --out run --resume", "uses the data set 'stripes' from mycotrain"),
     ],
 )
 def test_without_the_package_of_the_backbone_or_the_data(

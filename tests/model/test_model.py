@@ -7,7 +7,7 @@ from torch import nn
 
 from cotrain import Config, UserError, recipe_named
 from cotrain.model import MultiHead, backbone
-from cotrain.pipeline.baseline import yardstick_config as baseline_config
+from cotrain.pipeline.baseline import baseline_config
 
 
 def parameters(module: nn.Module) -> int:

@@ -55,7 +55,9 @@ def test_one_image_is_predicted_alone_as_in_a_batch(fitted: Fitted, toy: Dataset
     "images", [np.zeros((2, 9, 9), np.uint8), np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(2, 8, 8)]
 )
 def test_images_the_model_cannot_take_are_refused(fitted: Fitted, images) -> None:
-    with pytest.raises(UserError, match=r"the model takes uint8 images of \(n, (8, 8, 1|h, w, c)\), not (of|torch)"):
+    with pytest.raises(
+        UserError, match=r"the model takes uint8 images of shape \(n, (8, 8, 1|h, w, c)\), not (\(|torch)"
+    ):
         fitted.model.predict(images)
 
 
@@ -102,7 +104,7 @@ def test_arrays_in_other_layouts_are_the_same_images(fitted: Fitted, toy: Datase
     expected = fitted.model.predict(images).probabilities
     np.testing.assert_array_equal(fitted.model.predict(mirrored[:, :, ::-1]).probabilities, expected)
     np.testing.assert_array_equal(fitted.model.predict(frozen).probabilities, expected)
-    with pytest.raises(UserError, match="there is no image to predict"):
+    with pytest.raises(UserError, match="there are no images to predict"):
         fitted.model.predict(images[:0])
 
 

@@ -76,7 +76,7 @@ def lines(folder: Path) -> list[str]:
 
 def test_the_first_process_alone_speaks(lines: list[str], folder: Path) -> None:
     assert lines[0].endswith(f"wrn-10-1, 3 heads, on cpu -> {folder / 'whole'}")
-    each = "2 processes, 4 labelled and 8 unlabelled images each a step; batch-norm over each one's own images"
+    each = "2 processes, each with 4 labelled and 8 unlabelled images per step; batch-norm within each process"
     assert lines[1] == each
     assert any(f"step {STEPS}/{STEPS}" in line for line in lines)
     assert len(set(lines)) == len(lines)

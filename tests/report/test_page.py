@@ -347,7 +347,7 @@ def test_damaged_scores_are_named(run: Run, data: Dataset, tmp_path: Path) -> No
         replace(test, rows=test.rows + 1),
     ):
         write_outputs(copy.scores_path, {"test": broken})
-        with pytest.raises(UserError, match=r"scores\.npz is (not of this (run|model)|damaged)"):
+        with pytest.raises(UserError, match=r"scores\.npz (does not belong to this (run|model)|is damaged)"):
             show(Subject(copy, data))
 
 
@@ -459,7 +459,7 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
     assert "report needs one or more run folders" in refused(["report"], capsys)
     shutil.copytree(run.folder, "old", ignore=without_page)
     Path("old/scores.npz").unlink()
-    assert "scores.npz is not there or damaged" in refused(["report", "old"], capsys)
+    assert "scores.npz is missing or damaged" in refused(["report", "old"], capsys)
     for bins in ("0", "101", "-1"):
         assert f"--bins {bins}: there must be between 1 and 100" in refused(["report", "old", "--bins", bins], capsys)
     assert not any(Path(folder, "report.html").exists() for folder in (".", "half", "old"))

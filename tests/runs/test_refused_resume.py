@@ -38,14 +38,14 @@ def test_a_finished_run_is_not_trained_again(finished: Path, fit) -> None:
 
 def test_an_existing_folder_is_never_written_into(finished: Path, fit) -> None:
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
-    assert "exists already; choose another --out, or add --resume" in one_line(fit(finished))
+    assert "already exists; choose another --out, or add --resume" in one_line(fit(finished))
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--optim.lr", "0.5"), "cannot be resumed with other settings: optim.lr was 0.1 and is now 0.5"),
+        (("--optim.lr", "0.5"), "cannot be resumed with different settings: optim.lr was 0.1 and is now 0.5"),
         (("--seed", "3"), "run.seed was 0 and is now 3"),
         (("--recipe", "svhn"), "optim.lr was 0.1 and is now 0.3"),
     ],
@@ -71,7 +71,7 @@ def test_a_changed_config_file_is_noticed(finished: Path, tmp_path: Path, fit) -
     config["run"]["baseline"] = False
     (out / "config.json").write_text(json.dumps(config))
     line = one_line(fit(out, "--resume"))
-    assert "was changed since the last checkpoint: run.baseline was True and is now False" in line
+    assert "has changed since the last checkpoint: run.baseline was True and is now False" in line
 
 
 @pytest.mark.parametrize(

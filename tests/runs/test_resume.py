@@ -82,7 +82,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(uninterrupted: Path, tmp_path: Path)
     assert same_bits(out, uninterrupted)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_can_go_on(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_can_go_on(
         done = here(capsys, *ARGUMENTS, "--out", out, "--resume")
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
         assert f"{newest} is damaged" in done.stderr
-        assert f"delete it to go on from {before.name}" in done.stderr
+        assert f"delete it to resume from {before.name}" in done.stderr
     newest.unlink()
     assert resume(out) == (0, "")
     assert same_bits(out, uninterrupted)
@@ -134,7 +134,7 @@ def test_a_start_that_was_killed_can_be_started_again(uninterrupted: Path, tmp_p
     assert same_bits(out, uninterrupted)
 
 
-def test_a_run_without_yardstick_is_resumed_without_it(tmp_path: Path) -> None:
+def test_a_run_without_baseline_is_resumed_without_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = fit(out, "--no-baseline", signalled=Signal(SIGTERM, STEPS - 3))
     assert done.returncode == 130

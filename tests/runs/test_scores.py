@@ -1,4 +1,4 @@
-"""What a run keeps of its last look at test and valid images, and what is computed from it."""
+"""The outputs that a run keeps for its test and validation images, and the scores computed from them."""
 
 import io
 import json
@@ -79,24 +79,24 @@ def test_the_page_has_the_numbers_of_the_result(run: Run) -> None:
 def test_the_result_has_the_area_under_risk_and_coverage(run: Run) -> None:
     test = read_outputs(run.scores_path)["test"]
     confidence, right = confidence_and_right(with_temperature(test.logits, 1.0, "probabilities"), test.labels)
-    surest = np.argsort(-confidence)
-    risks = [100 * (~right[surest[:answered]]).mean() for answered in range(1, len(right) + 1)]
+    most_confident = np.argsort(-confidence)
+    risks = [100 * (~right[most_confident[:answered]]).mean() for answered in range(1, len(right) + 1)]
     assert len(set(confidence)) == len(confidence), "without ties"
     assert run.result["aurc"] == pytest.approx(np.mean(risks))
 
 
-def test_without_valid_images_nothing_is_fitted_and_without_test_images_nothing_is_known(
+def test_without_validation_images_nothing_is_fitted_and_without_test_images_nothing_is_scored(
     toy: Dataset, tiny: Config, tmp_path: Path
 ) -> None:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny)
     assert [*fitted.result["calibration"]["ensemble"]] == ["as it is", "paper"]
-    alone = cotrain.from_arrays(toy.images[:80], toy.labels[:80])
-    untested = cotrain.fit(alone, out=tmp_path / "untested", config=tiny.changed({"data.test_share": 0.0}))
+    no_test = cotrain.from_arrays(toy.images[:80], toy.labels[:80])
+    untested = cotrain.fit(no_test, out=tmp_path / "untested", config=tiny.changed({"data.test_share": 0.0}))
     assert untested.result["calibration"] is None and untested.result["ece"] is None
     assert read_outputs(tmp_path / "untested" / "scores.npz") == {}
 
 
-def test_valid_images_calibrate_where_there_are_no_test_images(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+def test_validation_images_calibrate_without_test_images(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     images, labels = toy.images.numpy(), toy.labels.numpy().copy()
     labels[60:80] = labels[60:80][::-1]  # about half of them wrong
     dataset = cotrain.from_arrays(images[:60], labels[:60], valid=(images[60:80], labels[60:80]))
@@ -109,7 +109,7 @@ def test_valid_images_calibrate_where_there_are_no_test_images(toy: Dataset, tin
     assert cotrain.load(tmp_path / "run").temperature == fitted.result["temperature"]
 
 
-def test_the_temperature_of_a_run_of_before_is_found(run: Run, tmp_path: Path) -> None:
+def test_the_temperature_of_an_older_run_is_found(run: Run, tmp_path: Path) -> None:
     dataset = some_data()
     old = {"calibration": {"ensemble": {"as it is": {"temperature": 1.0}, "fitted": {"temperature": 1.7}}}}
     assert cotrain.load(made_up_run(tmp_path / "old", dataset, result=old).folder).temperature == 1.7
@@ -124,17 +124,18 @@ def test_there_are_warnings_without_test_images(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "alike", dataset, alone=None, changes=alike)
     (warning,) = evaluate(run, dataset)["warnings"]
     assert warning.startswith(
-        "the heads have become alike: they disagree on 0.00 % of the valid images and on 0.00 % of the"
+        "the heads have become too similar to learn from each other: they disagree on 0.00 % of the validation images "
+        "and on 0.00 % of the"
     )
     run = made_up_run(tmp_path / "idle", dataset, alone=None)
     assert run.split.valid == run.split.test == ()
     assert evaluate(run, dataset)["warnings"] == []
     run.log_path.write_text("".join(json.dumps({"step": step, "agreement": 0.0}) + "\n" for step in range(10)))
     (warning,) = evaluate(run, dataset)["warnings"]
-    assert "in 100 % of the training no pseudo-label was selected" in warning
+    assert "for 100 % of the training, no pseudo-label was selected" in warning
 
 
-def test_the_yardstick_keeps_its_scores_for_the_same_images(run: Run) -> None:
+def test_the_baseline_keeps_its_scores_for_the_same_images(run: Run) -> None:
     ours, theirs = read_outputs(run.scores_path)["test"], read_outputs(run.baseline_folder / "scores.npz")["test"]
     assert np.array_equal(ours.rows, theirs.rows) and torch.equal(ours.labels, theirs.labels)
     assert not torch.equal(ours.logits, theirs.logits)
@@ -147,10 +148,10 @@ def test_the_verdict_is_in_the_result(run: Run) -> None:
     assert run.result["verdict"]["error"] == pytest.approx(run.result["test_error"])
 
 
-def test_the_result_says_how_long_the_yardstick_was_trained(run: Run) -> None:
-    alone = Run.open(run.baseline_folder).result
-    assert run.result["labelled_only_seconds"] == alone["seconds"] > 0
-    assert alone["steps"] == run.result["steps"] == 20
+def test_the_result_says_how_long_the_baseline_was_trained(run: Run) -> None:
+    baseline = Run.open(run.baseline_folder).result
+    assert run.result["labelled_only_seconds"] == baseline["seconds"] > 0
+    assert baseline["steps"] == run.result["steps"] == 20
 
 
 def test_a_method_without_unlabelled_images_is_not_compared_with_itself(
@@ -164,14 +165,14 @@ def test_a_method_without_unlabelled_images_is_not_compared_with_itself(
     assert fitted.result["test_error"] is not None
 
 
-def test_without_images_to_compare_on_no_yardstick_is_trained(
+def test_without_images_to_compare_on_no_baseline_is_trained(
     toy: Dataset, tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny.changed({"data.test_share": 0.0, "run.baseline": True})
     dataset = cotrain.from_arrays(toy.images[:60].numpy(), toy.labels[:60].numpy())
     fitted = cotrain.fit(dataset, out=tmp_path / "run", config=config, console=Console())
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the error of the result will be unknown so no network is trained with the labelled images alone" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the test error will be unknown so no labelled-only baseline is trained" in printed
     assert not (tmp_path / "run" / "labelled_only").exists()
     assert fitted.result["test_error"] is fitted.result["labelled_only_error"] is None
 
@@ -186,5 +187,5 @@ def as_file(arrays: np.ndarray | dict[str, list[str]]) -> bytes:
 def test_damaged_scores_are_named(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "scores.npz").write_bytes(content)
-    with pytest.raises(UserError, match=r"scores\.npz is not there or damaged"):
+    with pytest.raises(UserError, match=r"scores\.npz is missing or damaged"):
         read_outputs(tmp_path / "scores.npz")

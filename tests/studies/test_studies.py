@@ -193,7 +193,7 @@ def test_a_folder_of_something_else_is_left_alone(
         with pytest.raises(UserError, match="seed-0 is a run; choose another --out"):
             study(which, out=run)
         (tmp_path / "photo.png").touch()
-        with pytest.raises(UserError, match=r"holds something else \(photo.png\); choose another --out"):
+        with pytest.raises(UserError, match=r"contains other files \(photo.png\); choose another --out"):
             study(which, out=tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     assert not (run / "table.txt").exists() and [path.name for path in tmp_path.iterdir()] == ["photo.png"]

@@ -17,7 +17,7 @@ from cotrain.data import Split, draw_split
 from cotrain.methods import METHODS
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.ops import heads_cross_entropy
-from cotrain.training.distributed import ALONE, Ranks, joined, own_rank
+from cotrain.training.distributed import ALONE, Ranks, own_rank, process_group
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
 from cotrain.training.state import State, begin, pool_of
 from cotrain.types import Batch, Learner, Losses, Pool, Term, Views
@@ -155,7 +155,7 @@ def ended(arguments: list[str]) -> tuple[int, str, str]:
 
 def work(folder: Path, commands: list[list[str]]) -> None:
     (folder / f"rank-{own_rank()}.json").write_text(json.dumps([ended(command) for command in commands]))
-    with joined() as ranks:
+    with process_group() as ranks:
         found = [pair for name, config in CASES.items() for pair in loss_and_gradients(name, config, ranks)]
         found += after_steps(CASES["everything"], ranks)
     save_file({key: tensor.clone().contiguous() for key, tensor in found}, folder / f"rank-{own_rank()}.safetensors")

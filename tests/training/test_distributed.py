@@ -1,4 +1,4 @@
-"""Two processes compute what one does. They are real, and torchrun starts them once for all of these tests."""
+"""Two processes compute the same as one. They are real processes, which torchrun starts once for all these tests."""
 
 import json
 import socket
@@ -23,9 +23,9 @@ Found = list[dict[str, Tensor]]
 
 REFUSED = {
     "labelled images": ("digits --optim.labelled 9", "2 processes cannot share optim.labelled=9 equally"),
-    "unlabelled images": ("digits --optim.unlabelled 15", "choose a multiple of 2, or another --nproc-per-node"),
+    "unlabelled images": ("digits --optim.unlabelled 15", "choose a multiple of 2, or change --nproc-per-node"),
     "precision": ("digits --precision float16", "run.precision=float16 is for GPUs; use run.precision=float32 or auto"),
-    "batch-norm": ("digits --run.batchnorm synchronised", "run.batchnorm=synchronised is for GPUs; use local or auto"),
+    "batch-norm": ("digits --run.batchnorm synchronised", "run.batchnorm=synchronised needs a GPU; use local or auto"),
     "backbone": ("digits --model.backbone wrn-11-1", "wrn-11-1"),
     "labels": ("digits --labels 1", "data.labels=1"),
     "data": ("nowhere", "nowhere"),
@@ -35,7 +35,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where each process wrote what it found."""
+    """The folder where each process wrote its results."""
     folder = tmp_path_factory.mktemp("ranks")
     commands = [["fit", *words.split(), "--out", str(folder / name)] for name, (words, _) in REFUSED.items()]
     done = torchrun(work, folder, commands).wait()
@@ -118,7 +118,7 @@ def test_what_cannot_be_run_is_one_line_of_the_first_and_leaves_nothing(name: st
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line with which this process, alone, refuses to run."""
+    """The one-line error with which this single process refuses to run."""
     with pytest.raises(SystemExit) as end:
         main(["fit", "digits", *arguments])
     out, errors = capsys.readouterr()
@@ -128,7 +128,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_synchronised_batchnorm_is_refused_without_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     errors = refusal(capsys, "--run.batchnorm", "synchronised", "--out", str(tmp_path / "run"))
-    assert errors == "cotrain: run.batchnorm=synchronised is for GPUs; use local or auto\n"
+    assert errors == "cotrain: run.batchnorm=synchronised needs a GPU; use local or auto\n"
     assert not any(tmp_path.iterdir())
 
 
@@ -144,20 +144,20 @@ def test_half_of_torchruns_environment_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    missing = "WORLD_SIZE=2 but RANK and LOCAL_RANK and MASTER_ADDR and MASTER_PORT not set: "
+    missing = "WORLD_SIZE=2, but these are not set: RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; "
     assert f"cotrain: {missing}start several processes with torchrun" in refusal(capsys)
 
 
-def test_a_meeting_place_where_nobody_answers_is_named(
+def test_an_address_that_does_not_answer_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cotrain.training.distributed, "REACH", timedelta(seconds=1))
+    monkeypatch.setattr(cotrain.training.distributed, "START_TIMEOUT", timedelta(seconds=1))
     with socket.socket() as taken:  # and not listening
         taken.bind(("127.0.0.1", 0))
         port = str(taken.getsockname()[1])
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "0"}
         for name, value in place.items():
             monkeypatch.setenv(name, value)
-        ranks = cotrain.training.distributed.joined()
-        with pytest.raises(cotrain.UserError, match=f"rank 1 cannot meet the other processes at 127.0.0.1:{port} "):
+        ranks = cotrain.training.distributed.process_group()
+        with pytest.raises(cotrain.UserError, match=f"rank 1 cannot reach the other processes at 127.0.0.1:{port} "):
             ranks.__enter__()

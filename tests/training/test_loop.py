@@ -186,8 +186,8 @@ def test_it_is_said_once_halfway_that_nothing_is_selected(toy: Dataset, tiny: Co
         run = run_of(config, toy, tmp_path / f"{threshold}")
         train(run, toy, CPU, Console(file=output, width=200), "fixmatch")
         said.append([line for line in output.getvalue().splitlines() if "halfway" in line])
-    words = "no pseudo-label was selected, and the unlabelled images taught nothing; train longer"
-    assert said == [[f"fixmatch, halfway: in 100 % of the training {words}"], []]
+    words = "no pseudo-label was selected and the unlabelled images had no effect; train longer"
+    assert said == [[f"fixmatch, halfway: for 100 % of the training, {words}"], []]
 
 
 def test_learning_rate_follows_the_cosine() -> None:
