@@ -1,7 +1,9 @@
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 os.environ.pop("FORCE_COLOR", None)
 os.environ.pop("NO_COLOR", None)
@@ -57,3 +59,12 @@ def tiny() -> Config:
             "run.report": False,
         }
     )
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[None]:
+    """Few trial steps, timed by the CPU seconds of this process: others may keep it waiting."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cotrain.training.timing.time", SimpleNamespace(monotonic=time.process_time))
+        patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
+        yield

@@ -19,7 +19,8 @@ from cotrain.runs.log import Log, StepProgress, read_log
 def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = (
-        "fit digits --labels 20 --steps 12 --optim.labelled 8 --optim.unlabelled 16 --run.log_every 2 --no-baseline"
+        "fit digits --labels 20 --steps 12 --optim.labelled 8 --optim.unlabelled 16 --run.log_every 2 --no-baseline "
+        "--run.report false"
     )
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "80", "TERM": "xterm"}
     process = subprocess.Popen(

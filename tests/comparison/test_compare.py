@@ -5,11 +5,8 @@ import json
 import shlex
 import shutil
 import statistics
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -28,6 +25,7 @@ from cotrain.training.timing import Pace
 from tests import processes
 from tests.processes import Signal
 
+pytestmark = pytest.mark.usefixtures("impatient")
 QUICK = [
     "--labels",
     "20",
@@ -42,15 +40,6 @@ QUICK = [
     "--run.report",
     "false",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def impatient() -> Iterator[None]:
-    """Few trial steps, timed by the CPU seconds of this process: others may keep it waiting."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cotrain.training.timing.time", SimpleNamespace(monotonic=time.process_time))
-        patch.setattr("cotrain.comparison.budget.PATIENCE", 0.0)
-        yield
 
 
 def compare(out: Path, *words: str) -> None:
