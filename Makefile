@@ -4,6 +4,7 @@ ifeq ($(OS),Windows_NT)
 PYTHON := python
 BIN := .venv/Scripts
 endif
+COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -16,7 +17,7 @@ demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
 test: check  ## linters, types, and the default tests with their coverage
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" --cov
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" $(COVERAGE)
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m "slow or realdata"
