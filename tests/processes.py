@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import resource
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
@@ -80,10 +81,6 @@ class Running:
             assert time.monotonic() < end, "it takes too long"
             time.sleep(0.005)
 
-    def stopped(self) -> bool:
-        """By SIGSTOP."""
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
     def send(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
@@ -94,7 +91,9 @@ class Running:
         if code is None:
             self.process.kill()
             pytest.fail(f"it takes too long: {self.stdout}{self.stderr}")
-        return Done(code, self.stdout, self.stderr)
+        done = Done(code, self.stdout, self.stderr)
+        shutil.rmtree(self.folder)
+        return done
 
 
 def start(*words: str | Path, signalled: Signal | None = None, **options: Any) -> Running:

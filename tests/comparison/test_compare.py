@@ -135,9 +135,8 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
     assert processes.run(*command, signalled=Signal(SIGKILL, 5)).returncode == -SIGKILL
     assert any(out.glob("mhct/seed-0/checkpoint/step-*"))
     assert not list(out.glob("*/seed-*/result.json"))
-    first = processes.start(*command, signalled=Signal(SIGSTOP, 1))
-    first.wait_until(lambda: "4 runs, 0 done" in first.stdout)
-    first.wait_until(first.stopped)
+    first = processes.start(*command, signalled=Signal(SIGSTOP, 5))  # which are 5 to 9
+    first.wait_until((out / "mhct/seed-0/checkpoint/step-00000008.safetensors").exists)
     second = processes.run(*command)
     assert second.returncode == 0
     assert second.stdout.count("another process trains it") == 1
