@@ -1,7 +1,7 @@
-"""What has a name: one file in a room of this package, or an entry point of somebody else's package.
+"""Registries of named classes: one file each in a folder of this package, or entry points of other packages.
 
-Built-in classes are found by scanning the room, so that its folder is the list. Other packages are known by their
-metadata alone until one of their names is used: only then are they imported.
+Built-in classes are found by scanning the folder, so there is no list to maintain. Other packages are known only by
+their metadata until one of their names is used; only then are they imported.
 """
 
 import importlib
@@ -25,7 +25,7 @@ class Unavailable(UserError):
 
 
 class Unknown(Unavailable):
-    """A name that nothing installed here provides."""
+    """A name that no installed package provides."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Provider:
 
 
 class Registry(Mapping[str, type[T]], Generic[T]):
-    """The final subclasses of `base` by name, each knowing its name as `cls.name`.
+    """The final subclasses of `base` by name. Each class knows its name as `cls.name`.
 
-    `room` is the package whose modules define the built-in ones, at most one each; `group` is the entry-point group of
-    the others. Iterating over names imports nobody's package; looking one up imports the package that provides it.
+    `room` is the package whose modules define the built-in classes, at most one each; `group` is the entry-point group
+    of the others. Iterating over the names imports no other package; looking up a name imports its package.
     """
 
     def __init__(self, what: str, base: type[T], room: str, group: str | None = None) -> None:
@@ -89,7 +89,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return self.added[name] if name in self.added else self._load(name)
 
     def named(self, name: str) -> type[T]:
-        """What a user means by this name; an error of one line if that is not clear."""
+        """The class that the user means by this name. If that is not clear, a one-line error."""
         if name not in self:
             nearest = get_close_matches(name, self, n=1, cutoff=0.5)
             raise self.unknown(name, nearest + [other for other in self if other not in nearest])
@@ -100,7 +100,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return Unknown(f"there is no {self.what} {name!r}; there are: {', '.join(listed)}")
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that two packages use."""
+        """Refuse a name that more than one package uses."""
         owners = [f"{provider_of(entry)}" for entry in self.offered.get(name, ())]
         if name in self.built_in:
             owners.insert(0, "cotrain")
@@ -111,13 +111,13 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             )
 
     def provider(self, name: str) -> Provider | None:
-        """The package that a name comes from; None: this one, or this process."""
+        """The package that provides a name. None: it is built in, or was added in this process."""
         if name in self.built_in or name in self.added or name not in self.offered:
             return None
         return provider_of(self.offered[name][0])
 
     def from_others(self) -> Iterator[type[T]]:
-        """Those of other packages, all imported; what cannot be is left out and remembered in `broken`."""
+        """Import and return the classes of other packages. Those that cannot be imported go to `broken`."""
         yield from self.added.values()
         for name in self.offered:
             if name in self.built_in:
@@ -128,9 +128,9 @@ class Registry(Mapping[str, type[T]], Generic[T]):
                 self.broken[name] = error
 
     def add(self, name: str, cls: type[T]) -> None:
-        """Make a class known in this process, as its entry point would in every one."""
+        """Add a class in this process only; an entry point would add it in every process."""
         if name in self and self[name] is not cls:
-            raise Unavailable(f"the {self.what} name {name!r} is taken; choose another one")
+            raise Unavailable(f"the {self.what} name {name!r} is already taken; choose another one")
         self.added[name] = self._checked(name, cls, f"the {self.what} {name!r}")
 
     @contextmanager
@@ -150,7 +150,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         where = f"the entry point {entry.name} = {entry.value} ({self.group}) of {provider_of(entry)}"
         try:
             value = entry.load()
-        except (Exception, SystemExit) as error:  # whatever other people's code does when it is imported
+        except (Exception, SystemExit) as error:  # other people's code may raise anything when it is imported
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise Unavailable(
                 f"{where} cannot be loaded ({reason}); repair or uninstall {provider_of(entry).name}"

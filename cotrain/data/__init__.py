@@ -1,4 +1,4 @@
-"""Images as uint8 tensors, named splits of them, and batches that depend on (seed, step) alone."""
+"""Images as uint8 tensors, named splits of them, and batches that depend only on (seed, step)."""
 
 from cotrain.data.dataset import Dataset, Images, from_arrays
 from cotrain.data.duplicates import contradicts, duplicates, leaks

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from their official files: python or binary version, archive or extracted folder.
 
-Archives are read in place, and of a pickle nothing but dicts, lists, numbers, bytes and uint8 arrays is made.
+Archives are read in place. From a pickle, only dicts, lists, numbers, bytes and uint8 arrays are created.
 """
 
 import io
@@ -55,7 +55,7 @@ class Format:
         return (*self.train, self.test, self.class_names)
 
 
-FORMATS = (  # of two that are found side by side, the first is read
+FORMATS = (  # if two are found next to each other, the first is read
     Format(
         name="cifar10",
         title="CIFAR-10",
@@ -122,11 +122,11 @@ def load_cifar(path: Path) -> Dataset:
     found = _found(path)
     if not found:
         raise UserError(
-            f"{path} holds no CIFAR files; give {FORMATS[0].archive}, {FORMATS[2].archive}, or the folder of either"
+            f"{path} has no CIFAR files; give {FORMATS[0].archive}, {FORMATS[2].archive}, or the folder of either"
         )
     if len({format.name for format, _ in found}) > 1:
         places = " or ".join(str(place) for _, place in found)
-        raise UserError(f"{path} holds both CIFAR-10 and CIFAR-100; name one of them: {places}")
+        raise UserError(f"{path} has both CIFAR-10 and CIFAR-100; choose one of them: {places}")
     format, place = found[0]
     files = _read_folder(place, format) if place.is_dir() else _read_archive(place, format)
     for file in format.files:
@@ -149,7 +149,7 @@ def load_cifar(path: Path) -> Dataset:
 
 
 def _found(path: Path) -> list[tuple[Format, Path]]:
-    """The CIFAR sets at `path` or directly in it: python before binary, folders before archives."""
+    """The CIFAR datasets at `path` or directly in it: python before binary, folders before archives."""
     here = _format_at(path)
     if here or not path.is_dir():
         return [(here, path)] if here else []
@@ -173,7 +173,7 @@ def _format_at(path: Path) -> Format | None:
 
 
 def _format_of_folder(folder: Path) -> Format | None:
-    """By its files, of which some may be missing if it has the official name."""
+    """Recognise a folder by its files. Some may be missing if the folder has the official name."""
     for format in FORMATS:
         there = [(folder / file).is_file() for file in format.files]
         if all(there) or (any(there) and folder.name == format.folder):
@@ -182,7 +182,7 @@ def _format_of_folder(folder: Path) -> Format | None:
 
 
 def _format_of_archive(path: Path) -> Format | None:
-    """By its official name, or by the folder its first entries are in."""
+    """Recognise an archive by its official name, or by the folder of its first entries."""
     for format in FORMATS:
         if path.name == format.archive:
             return format
@@ -203,12 +203,12 @@ def _read_archive(path: Path, format: Format) -> dict[str, bytes]:
     for member, content in _members(path, set(format.files)):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts:
-            raise UserError(f"{path}: the entry {member.name} points out of the archive; get the official file")
+            raise UserError(f"{path}: the entry {member.name} points outside the archive; download the official file")
         if not (member.isfile() or member.isdir()):
             raise UserError(f"{path}: the entry {member.name} is a link or device; the official file has none")
         if content is not None:
             if name.name in files:
-                raise UserError(f"{path} has {name.name} twice; get the official file")
+                raise UserError(f"{path} has {name.name} twice; download the official file")
             files[name.name] = content
     return files
 
@@ -222,10 +222,12 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[tarfile.TarInfo, by
                 file = archive.extractfile(member) if is_wanted else None
                 yield member, file.read() if file else None
             while archive.fileobj and archive.fileobj.read(1 << 20):
-                pass  # on to the end, where gzip has its checksum
+                pass  # read to the end, where gzip checks its checksum
     except UNREADABLE_ARCHIVE as error:
         reason = str(error).partition(":\n")[0]
-        raise UserError(f"{path} is not a readable archive ({reason}); it may be cut short: get it again") from error
+        raise UserError(
+            f"{path} is not a readable archive ({reason}); it may be incomplete: download it again"
+        ) from error
 
 
 def _empty_array(*_: object) -> NDArray[np.uint8]:
@@ -234,7 +236,7 @@ def _empty_array(*_: object) -> NDArray[np.uint8]:
 
 def _uint8(code: str | bytes, *_: object) -> np.dtype[np.uint8]:
     if code not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"it has an array of type {code!r}, not of uint8")
+        raise pickle.UnpicklingError(f"it has an array of type {code!r} instead of uint8")
     return np.dtype(np.uint8)
 
 
@@ -242,7 +244,7 @@ def _latin1(text: str, *_: object) -> bytes:
     return text.encode("latin1")
 
 
-MAY_BE_NAMED_IN_PICKLES = {
+ALLOWED_IN_PICKLES = {
     "numpy.core.multiarray._reconstruct": _empty_array,
     "numpy._core.multiarray._reconstruct": _empty_array,
     "numpy.ndarray": _empty_array,
@@ -253,25 +255,25 @@ MAY_BE_NAMED_IN_PICKLES = {
 
 class ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in MAY_BE_NAMED_IN_PICKLES:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is forbidden and was not run")
-        return MAY_BE_NAMED_IN_PICKLES[f"{module}.{name}"]
+        if f"{module}.{name}" not in ALLOWED_IN_PICKLES:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not allowed and was not run")
+        return ALLOWED_IN_PICKLES[f"{module}.{name}"]
 
 
 def _unpickle(content: bytes, what: str) -> dict[bytes, Any]:
     try:
         loaded = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except UNREADABLE_PICKLE as error:
-        raise UserError(f"{what} is not a whole pickle as CIFAR has them: {error or 'it is damaged'}") from error
+        raise UserError(f"{what} is not a valid CIFAR pickle: {error or 'it is damaged'}") from error
     if not isinstance(loaded, dict):
-        raise UserError(f"{what} holds a {type(loaded).__name__}; a dict is expected")
+        raise UserError(f"{what} holds a {type(loaded).__name__}; expected a dict")
     return loaded
 
 
 def _entry(loaded: dict[bytes, Any], key: bytes, what: str) -> Any:
     if key not in loaded:
         keys = [each.decode("latin1") if isinstance(each, bytes) else repr(each) for each in loaded]
-        raise UserError(f"{what} has no {key.decode()}; it has: {', '.join(keys[:10]) or 'nothing'}")
+        raise UserError(f"{what} has no {key.decode()}; it contains {', '.join(keys[:10]) or 'nothing'}")
     return loaded[key]
 
 
@@ -282,7 +284,7 @@ def _read_pickle(format: Format, content: bytes, what: str) -> tuple[NDArray[np.
     labels = _entry(loaded, label_key, what)
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
         found = f"of shape {pixels.shape}" if isinstance(pixels, np.ndarray) else f"a {type(pixels).__name__}"
-        raise UserError(f"{what}: data is {found}; an array of shape (N, {PIXELS}) is expected")
+        raise UserError(f"{what}: data is {found}; expected an array of shape (N, {PIXELS})")
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise UserError(f"{what}: {label_key.decode()} is not a list of whole numbers")
     if len(labels) != len(pixels):
@@ -294,7 +296,9 @@ def _read_records(format: Format, content: bytes, what: str) -> tuple[NDArray[np
     label_bytes = 1 if format.name == "cifar10" else 2  # coarse, fine
     record = label_bytes + PIXELS
     if len(content) % record:
-        raise UserError(f"{what} has {len(content)} bytes, no whole number of records of {record}; get it again")
+        raise UserError(
+            f"{what} has {len(content)} bytes, not a multiple of the record size {record}; download it again"
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, record)
     return _checked(format, records[:, label_bytes:], records[:, label_bytes - 1].tolist(), what)
 
@@ -303,7 +307,7 @@ def _checked(
     format: Format, pixels: NDArray[np.uint8], labels: list[int], what: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if not labels:
-        raise UserError(f"{what} is empty: there is no image in it")
+        raise UserError(f"{what} is empty: it has no images")
     for row, label in enumerate(labels):
         if not 0 <= label < format.classes:
             raise UserError(f"{what}: row {row} has label {label}; labels run from 0 to {format.classes - 1}")
@@ -325,5 +329,5 @@ def _text_names(format: Format, content: bytes, what: str) -> tuple[str, ...]:
 
 def _checked_names(format: Format, names: list[str], what: str) -> tuple[str, ...]:
     if len(names) != format.classes or len(set(names)) < len(names):
-        raise UserError(f"{what} has {len(set(names))} different class names; {format.classes} are expected")
+        raise UserError(f"{what} has {len(set(names))} different class names; expected {format.classes}")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn: 1,797 grey images, the one real data set that needs no file."""
+"""The handwritten digits that come with scikit-learn: 1,797 grey images that need no download."""
 
 import numpy as np
 from PIL import Image
@@ -19,8 +19,8 @@ class Digits(ArrayFormat):
 
 
 def load_digits() -> Dataset:
-    """The 8x8 images enlarged to 16x16; 1,297 to train on and 500 to test on, always the same ones."""
-    from sklearn import datasets  # here: it takes a second to import, and only the digits need it
+    """The 8x8 images enlarged to 16x16. The split into 1,297 training and 500 test images is always the same."""
+    from sklearn import datasets  # slow to import
     from sklearn.model_selection import train_test_split
 
     digits = datasets.load_digits()

@@ -1,4 +1,4 @@
-"""A folder of images, a few of them labelled, as a data set."""
+"""A folder of images, a few of them labelled, as a dataset."""
 
 import os
 from collections import Counter
@@ -19,7 +19,7 @@ from cotrain.data.settings import DataSettings
 from cotrain.progress import counted
 from cotrain.types import UserError
 
-TOLERATED = 0.1  # share of unreadable images
+TOLERATED = 0.1  # fraction of unreadable images
 
 
 class Folder(DataFormat):
@@ -37,7 +37,7 @@ class Folder(DataFormat):
 
 
 def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:
-    """Images beyond `memory` GB stay in the file of decoded images and are read as they are used."""
+    """Open a folder. Decoded images that need more than `memory` GB stay on disk and are read as they are used."""
     files = list(counted(walk(folder), None, f"scanning {folder}", console))
     images = sorted((file for file in files if file.is_image), key=lambda file: file.path)
     if not images:
@@ -72,35 +72,35 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
 
 
 def check_complete(dataset: Dataset) -> None:
-    """Refuse a folder of which too much is missing, unless `skip_unreadable` says to go on."""
+    """Refuse a folder with missing files or too many unreadable ones."""
     if dataset.missing:
         more = f" (and {len(dataset.missing) - 1:,} more rows)" if len(dataset.missing) > 1 else ""
         raise UserError(
             f"{dataset.missing[0]} is not an image in {dataset.source}{more}; "
-            "correct the table, or leave such rows out with --skip-unreadable"
+            "correct the table, or use --skip-unreadable to leave out such rows"
         )
     if len(dataset.unreadable) > TOLERATED * len(dataset.paths):
         examples = "; ".join(f"{path}: {why}" for path, why in list(dataset.unreadable.items())[:3])
         raise UserError(
-            f"{len(dataset.unreadable):,} of the {len(dataset.paths):,} images of {dataset.source} are unreadable "
-            f"({examples}); `cotrain data check` lists them, and --skip-unreadable goes on without them"
+            f"{len(dataset.unreadable):,} of the {len(dataset.paths):,} images in {dataset.source} are unreadable "
+            f"({examples}); `cotrain data check` lists them, and --skip-unreadable leaves them out"
         )
 
 
 def _sizes(headers: Sequence[object]) -> Counter[tuple[int, int, str]]:
-    """How many files have which height, width and mode."""
+    """The number of files by height, width and mode."""
     return Counter(tuple(header) for header in headers if isinstance(header, list))
 
 
 def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
-    """Folders that may be meant as classes and have no image."""
+    """A note on folders without images, which may be meant as classes."""
     used = {os.path.dirname(image.path).split("/")[0] for image in images}
     empty = sorted(
         entry.name
         for entry in os.scandir(folder)
         if entry.is_dir() and entry.name not in used and not entry.name.startswith(HIDDEN)
     )
-    return [f"folders without an image: {', '.join(empty)}"] if empty else []
+    return [f"folders without images: {', '.join(empty)}"] if empty else []
 
 
 def _ignored(files: Sequence[Found]) -> list[str]:
@@ -108,4 +108,4 @@ def _ignored(files: Sequence[Found]) -> list[str]:
     if not others:
         return []
     more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
-    return [f"not images by their name, and ignored: {', '.join(others[:3])}{more}"]
+    return [f"ignored, because their names are not those of images: {', '.join(others[:3])}{more}"]

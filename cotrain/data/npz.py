@@ -12,7 +12,7 @@ from cotrain.data.format import ArrayFormat
 from cotrain.data.memory import check_room
 from cotrain.types import UserError
 
-COPIES = 2  # of all images while the parts of a file are put together
+COPIES = 2  # of all images in memory while the parts of a file are joined
 
 
 class Npz(ArrayFormat):
@@ -39,7 +39,7 @@ def load_npz(path: Path) -> Dataset:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]
     if missing:
-        raise UserError(f"{path} has no {' and no '.join(missing)}; it has: {', '.join(arrays) or 'nothing'}")
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}")
 
     def part(name: str) -> tuple[Any, Any] | None:
         if f"{name}_images" not in arrays:
@@ -68,6 +68,6 @@ def _names(path: Path, values: Any) -> tuple[str, ...]:
     )
     if len(set(names)) < len(names) or len(names) < 2:
         raise UserError(
-            f"{path}: `classes` must be two or more different names, not {', '.join(names[:5]) or 'nothing'}"
+            f"{path}: `classes` must hold two or more different names, not {', '.join(names[:5]) or 'nothing'}"
         )
     return names

@@ -1,4 +1,4 @@
-"""Backbones as lists of named stages, and the network that shares some of them between heads."""
+"""Backbones as lists of named stages, and the network whose heads share some of them."""
 
 from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.multihead import MultiHead

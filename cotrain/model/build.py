@@ -1,4 +1,4 @@
-"""From settings to a network."""
+"""Build the network that the settings describe."""
 
 from itertools import chain
 from typing import Any
@@ -31,20 +31,20 @@ def build_network(settings: ModelSettings, method: Method, *, classes: int, chan
 
 
 def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels: int) -> Backbone | Pair:
-    """What `model.backbone` names, or the network that the user gave."""
+    """The parts of the backbone that `model.backbone` names, or of the user's own network."""
     own = settings.own
     if own is None and ":" in settings.backbone:
         own = OwnNetwork(settings.backbone, imported(settings.backbone))
     if own is not None:
-        _refuse(settings.last_width, "model.last_width is for a wrn; give your network its width by model.arguments")
+        _refuse(settings.last_width, "model.last_width is for a wrn; set the width of your network by model.arguments")
         return own.parts(method, channels=channels, classes=classes, arguments=settings.arguments or {})
     shares_trunk = method.heads > 1 and (method.share or settings.share) != "none"
-    _refuse(settings.arguments, f"model.arguments are for a function of your own; {settings.backbone} takes none")
+    _refuse(settings.arguments, f"model.arguments are for your own function; {settings.backbone} takes none")
     return backbone(
         settings.backbone,
         channels=channels,
         classes=classes,
-        last_width=settings.last_width if shares_trunk else None,  # the paper narrows heads on a shared trunk only
+        last_width=settings.last_width if shares_trunk else None,  # the paper narrows only heads on a shared trunk
         bn_momentum=settings.bn_momentum,
         extra=method.extra,
     )
@@ -56,16 +56,16 @@ def _refuse(value: Any, line: str) -> None:
 
 
 def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: int, channels: int) -> MultiHead:
-    """A trunk and heads are cut as they are given, or not at all: separate models each have a trunk of their own."""
+    """Share the given trunk between heads, or, for separate models, build one trunk per head."""
     share = method.share or settings.share
     if method.dropout is not None:
         raise UserError(
-            f"{method.name} needs dropout in each head; give the network as cotrain.Stages, whose `build` takes it"
+            f"{method.name} needs dropout in each head; give a list of cotrain.Stage, whose `build` takes the dropout"
         )
     if share not in ("paper", "none"):
         raise UserError(
-            f"model.share={share}: {settings.backbone} comes as a trunk and heads, cut already; choose paper (as it "
-            "comes) or none (separate models), or give cotrain.Stages to cut"
+            f"model.share={share}: {settings.backbone} is a trunk and heads, already cut; choose paper (as given) or "
+            "none (separate models), or give a list of cotrain.Stage to cut"
         )
     trunk, build_head = pair.trunk, pair.build_head
     if share == "none":
@@ -82,17 +82,17 @@ def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: 
     if len({id(weight) for head in net.heads for weight in head.parameters()}) < sum(
         len([*head.parameters()]) for head in net.heads
     ):
-        raise UserError(f"{settings.backbone}: build_head must build a new head each time; its heads share weights")
+        raise UserError(f"{settings.backbone}: build_head must build a new head each time; these heads share weights")
     return net
 
 
 def check_outputs(net: MultiHead, images: Tensor, method: Method, name: str) -> None:
-    """Each head gives one logit per class, and behind them what the method adds."""
+    """Check that each head gives one logit per class, followed by the method's extra outputs."""
     outputs = net(images, extra=True)
     adds = type(method).extra is not Method.extra
     if (outputs.shape[-1] == net.classes and not adds) or (outputs.shape[-1] > (net.classes or 0) and adds):
         return
-    expected = f"({len(images)}, {net.classes}{' + its extra outputs' if adds else ''})"
+    expected = f"({len(images)}, {net.classes}{' + extra outputs' if adds else ''})"
     raise UserError(
         f"{name}: a head gives logits {tuple(outputs.shape[1:])} for {len(images)} images of {net.classes} classes; "
         f"expected {expected}"

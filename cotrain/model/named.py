@@ -11,7 +11,7 @@ BACKBONES = Registry("backbone", BackboneFamily, "cotrain.model", group="cotrain
 
 
 def family_of(name: str) -> BackboneFamily:
-    """Other people's packages are imported only if no family of this package knows the name."""
+    """The family of a backbone. Other packages are imported only if no built-in family knows the name."""
     for family in BACKBONES.built_in.values():
         if family().recognises(name):
             BACKBONES.check_free(name)
@@ -39,7 +39,7 @@ def backbone(
     bn_momentum: float = 0.001,
     extra: Extra = no_extra,
 ) -> Backbone:
-    """The stages of a named backbone: wrn-28-2, resnet18, or one that another package adds."""
+    """The stages of a named backbone: wrn-28-2, resnet18, or one from another package."""
     family = family_of(name)
     if last_width is not None and not family.takes_last_width:
         raise UserError(f"model.last_width narrows the last group of a wrn; {name} has none")
@@ -47,7 +47,7 @@ def backbone(
 
 
 def names() -> str:
-    """What `model.backbone` may be, without importing other packages."""
+    """The possible values of `model.backbone`, without importing other packages."""
     return ", ".join(_listed())
 
 

@@ -1,7 +1,7 @@
-"""A network of the user's own: what a run records of it, and the parts that it is built from.
+"""The user's own network: what a run records about it, and the parts that it consists of.
 
-It is a function `build(*, channels, classes, **arguments)`, best given by its import path "package.module:function", so
-that a run can be loaded anywhere; or objects that only this process has.
+It is a function `build(*, channels, classes, **arguments)`, preferably given by its import path
+"package.module:function", so that the run can be loaded anywhere; or objects that exist only in this process.
 """
 
 import copy
@@ -18,16 +18,16 @@ from torch import nn
 from cotrain.model.stages import Backbone, Stage
 from cotrain.types import Method, UserError
 
-OBJECT = "object:"  # a network that was not given as a function
+OBJECT = "object:"  # prefix of a network that was not given as a function
 EXPECTED = "(trunk, build_head) or a list of cotrain.Stage"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A network that is cut already."""
+    """A network that is already cut into a trunk and heads."""
 
     trunk: nn.Module
-    build_head: Callable[[], nn.Module]  # a new head each time
+    build_head: Callable[[], nn.Module]  # returns a new head each time
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,25 @@ class OwnNetwork:
     build: Callable[..., Any]
 
     def parts(self, method: Method, *, channels: int, classes: int, arguments: Mapping[str, Any]) -> Backbone | Pair:
-        """Under the random state of the moment; each call builds it anew."""
+        """Build the network. Each call builds a new one, initialised from torch's current random state."""
         signature = inspect.signature(self.build)
         values = {**arguments, "channels": channels, "classes": classes}
         if "extra" in signature.parameters:
             values["extra"] = method.extra
         elif type(method).extra is not Method.extra:
             raise UserError(
-                f"{method.name} needs a further output of each head: {self.recorded} must take `extra` and end each "
-                "head in cotrain.Output(features, classes, extra)"
+                f"{method.name} needs an extra output from each head: {self.recorded} must take `extra` and end each "
+                "head with cotrain.Output(features, classes, extra)"
             )
         try:
             signature.bind(**values)
         except TypeError as error:
-            raise UserError(f"{self.recorded} cannot be called with {', '.join(values)} by name: {error}") from error
+            raise UserError(
+                f"{self.recorded} cannot be called with the keyword arguments {', '.join(values)}: {error}"
+            ) from error
         try:
             made = self.build(**values)
-        except Exception as error:  # whatever the user's code does
+        except Exception as error:  # the user's code may raise anything
             raise UserError(f"{self.recorded} failed: {type(error).__name__}: {error}") from error
         return self._parts(made, channels, classes)
 
@@ -80,14 +82,14 @@ def is_pair(made: Any) -> bool:
 
 
 def own_network(model: Any) -> OwnNetwork:
-    """From what `model=` may be: an import path, a function, (trunk, build_head), stages, or a Backbone."""
+    """What `model=` accepts: an import path, a function, (trunk, build_head), stages, or a Backbone."""
     if isinstance(model, OwnNetwork):
         return model
     if isinstance(model, str):
         return OwnNetwork(model, imported(model))
     if isinstance(model, nn.Module):
         raise UserError(
-            f"model= is only a module ({type(model).__name__}); give a trunk with a function that builds one head: "
+            f"model= is a single module ({type(model).__name__}); give a trunk and a function that builds one head: "
             "model=(trunk, build_head)"
         )
     if is_pair(model):
@@ -102,7 +104,7 @@ def own_network(model: Any) -> OwnNetwork:
 
 
 def copied(trunk: nn.Module) -> nn.Module:
-    """Training starts from the weights that it has now, and leaves the caller's object as it is."""
+    """Training starts from the trunk's current weights and does not change the caller's object."""
     return copy.deepcopy(trunk)
 
 
@@ -112,15 +114,15 @@ def _path(function: Callable[..., Any]) -> str:
 
 
 def is_importable(recorded: str) -> bool:
-    """Whether another process could find it under this name."""
+    """Whether another process could import it by this name."""
     return ":" in recorded and not recorded.startswith(("__main__:", OBJECT)) and "<" not in recorded
 
 
 def imported(path: str) -> Callable[..., Any]:
-    """The function at "package.module:function", which may also lie in the current folder."""
+    """The function at "package.module:function"; the module may also be in the current folder."""
     if not is_importable(path):
         raise UserError(
-            f"the network {path} exists only in the program that trained it; from Python, give it again: "
+            f"the network {path} exists only in the program that trained it; pass it again from Python: "
             "cotrain.load(run, model=...) or cotrain.fit(data, out=run, resume=True, model=...)"
         )
     module_name, _, name = path.partition(":")
@@ -128,11 +130,11 @@ def imported(path: str) -> Callable[..., Any]:
     sys.path.append(here)
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's code does
+    except Exception as error:  # the user's code may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
-            f"model.backbone={path}: {module_name} cannot be imported ({reason}); install it, run where it lies, "
-            "or give the network from Python with model=..."
+            f"model.backbone={path}: {module_name} cannot be imported ({reason}); install it, run in its folder, "
+            "or pass the network from Python with model=..."
         ) from error
     finally:
         sys.path.remove(here)

@@ -10,7 +10,7 @@ from cotrain.types import IntOrNone, Settings, none_if_written
 
 
 def _json(value: Any) -> Any:
-    """As the command line gives it: {"width": 32}."""
+    """Parse JSON from the command line, such as {"width": 32}."""
     value = none_if_written(value)
     if not isinstance(value, str):
         return value
@@ -22,22 +22,22 @@ def _json(value: Any) -> Any:
 
 class ModelSettings(Settings):
     backbone: str = Field(
-        "wrn-28-2", description="a backbone's name, or PACKAGE.MODULE:FUNCTION, your own (docs/guide/extending.md)"
+        "wrn-28-2", description="name of a backbone, or PACKAGE.MODULE:FUNCTION of your own (docs/guide/extending.md)"
     )
     arguments: Annotated[dict[str, JsonValue] | None, BeforeValidator(_json)] = Field(
-        None, description="further arguments of your own FUNCTION, as a JSON object; none: no arguments"
+        None, description="extra arguments for your own FUNCTION, as a JSON object; none: no arguments"
     )
     last_width: IntOrNone = Field(
         None,
         ge=1,
-        description="channels of a wrn's last group if several heads share a trunk; none, and in single or separate "
+        description="channels in the last group of a wrn whose heads share a trunk; none, and in single or separate "
         "networks: 64 x width",
     )
     share: str = Field(
         "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
     )
     head_init: Literal["independent", "copied"] = Field(
-        "independent", description="heads start independently, or as copies of the first (ablation 4)"
+        "independent", description="heads start with independent weights, or as copies of the first head (ablation 4)"
     )
     bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
 
@@ -45,7 +45,7 @@ class ModelSettings(Settings):
 
     @property
     def own(self) -> OwnNetwork | None:
-        """The user's network, if it was given in this process; it is no part of what is written down."""
+        """The user's network, if it was given in this process. It is not saved with the settings."""
         return self._own
 
     def with_own(self, network: OwnNetwork | None) -> Self:
@@ -54,5 +54,5 @@ class ModelSettings(Settings):
         return changed
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Other processes are given it by their own program."""
+        """Leave out the user's network: other processes get it from their own program."""
         return super().__getstate__() | {"__pydantic_private__": {"_own": None}}

@@ -1,4 +1,4 @@
-"""A backbone is a list of named stages; a network is built by cutting it."""
+"""A backbone is a list of named stages; cutting it gives a network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-Extra = Callable[[int], nn.Module | None]  # what a method adds to the outputs of a head, given its pooled features
+Extra = Callable[
+    [int], nn.Module | None
+]  # what a method adds to the outputs of a head, given the number of pooled features
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a backbone: `build` makes it anew, with this dropout, every time it is called."""
+    """One part of a backbone. Each call of `build` makes a new one with the given dropout."""
 
     name: str
     build: Callable[[float], nn.Module]
@@ -21,18 +23,18 @@ class Stage:
 class Backbone:
     name: str
     stages: tuple[Stage, ...]
-    cut: str  # the last shared stage, where the paper cuts
+    cut: str  # where the paper cuts: the name of the last shared stage
     channels: int
     classes: int
 
     @property
     def cuts(self) -> list[str]:
-        """Every place to cut; "none" shares nothing: separate models."""
+        """All places to cut. "none" shares nothing: separate models."""
         return ["none", *(stage.name for stage in self.stages[:-1])]
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that keeps the image size, initialised by N(0, 2 / (size^2 outputs))."""
+    """A convolution without bias that keeps the image size, initialised from N(0, 2 / (size^2 outputs))."""
     layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
@@ -43,7 +45,7 @@ def no_extra(features: int) -> None:
 
 
 class Output(nn.Module):
-    """Pooled features -> logits, and beside them what a method's extra module makes of the features."""
+    """Pooled features -> logits, followed by the output of the method's extra module, if it has one."""
 
     def __init__(self, features: int, classes: int, extra: Extra, dropout: float) -> None:
         super().__init__()

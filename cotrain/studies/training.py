@@ -17,7 +17,7 @@ from cotrain.pipeline.fit import configured, opened
 from cotrain.recipes import recipe_named
 from cotrain.report.figures import Figure
 from cotrain.studies.base import Scale, Study, StudyOptions
-from cotrain.studies.case import Case, CaseResult, differing_settings, result_of
+from cotrain.studies.case import NOTHING, Case, CaseResult, differing_settings, result_of
 from cotrain.studies.writing import StudyReport
 from cotrain.types import UserError
 
@@ -127,7 +127,9 @@ class Training:
         )
 
 
-def differences_from_paper(study: TrainingStudy, dataset: Dataset, config: Config, for_all: Mapping[str, Any]) -> str:
+def differences_from_paper(
+    study: TrainingStudy, dataset: Dataset, config: Config, for_all: Mapping[str, Any] = NOTHING
+) -> str:
     """Every setting of training and voting that differs from the paper's, so that nobody confuses the two results.
 
     Each case is compared with the same case in the paper's recipe, so what a study varies does not count. If only one

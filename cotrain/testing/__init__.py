@@ -1,11 +1,12 @@
-"""The contract of a method or a network, to be checked in anybody's tests:
+"""Check that your own method or network keeps the contract:
 
     import cotrain.testing
 
     def test_contract():
         cotrain.testing.check_method(MyMethod)
 
-A broken rule is an AssertionError that names it. All of it takes seconds, on a few digits with a small network.
+A broken rule raises an AssertionError that names it. All rules together take seconds: they use a small network and a
+few digits.
 """
 
 import inspect
@@ -21,7 +22,7 @@ __all__ = ["RULES", "Subject", "check_method", "check_network", "check_rule"]
 
 
 def check_method(method: type[Method], settings: Mapping[str, Any] | None = None) -> None:
-    """All rules. `settings` are dotted keys for a method that takes longer than 30 steps to do all it does."""
+    """Check all rules. `settings` (dotted keys) must bring every phase of the method into the first 30 steps."""
     subject = Subject(method, settings or {})
     for rule in RULES:
         check_rule(subject, rule)
@@ -34,5 +35,5 @@ def check_rule(subject: Subject, rule: Callable[[Subject], None]) -> None:
     except AssertionError as error:
         raise AssertionError(f"{title}: {error} ({(inspect.getdoc(rule) or '').splitlines()[0]})") from error
     except Exception as error:
-        error.add_note(f"{title}, or its code is wrong")
+        error.add_note(f"{title}, or has a bug")
         raise

@@ -1,4 +1,4 @@
-"""What a network of one's own, or a named backbone, must keep to."""
+"""The contract of your own network or of a named backbone."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def check_network(
     classes: int = 5,
     method: str = "mhct",
 ) -> None:
-    """`model` is a backbone's name, or whatever `cotrain.fit(model=...)` takes."""
+    """Check a network. `model` is the name of a backbone, or anything that `cotrain.fit(model=...)` accepts."""
     named = isinstance(model, str) and ":" not in model
     config = Config().changed({"method": method, **({"model.backbone": model} if named else {})})
     if not named:
@@ -31,14 +31,14 @@ def check_network(
         check_outputs(first, images, config.method, config.model.backbone)
     except (UserError, ValueError, RuntimeError) as error:
         raise AssertionError(f"{config.model.backbone} cannot be built or called: {error}") from error
-    together = first(images)
-    if not torch.equal(together, second(images)):
-        raise AssertionError("built twice from one seed it gives two outputs; draw from torch's global generator only")
-    alone = torch.cat([first(image[None]) for image in images], dim=1)
-    if not torch.allclose(together, alone, atol=1e-3, rtol=1e-3):
-        raise AssertionError("in eval mode an image gives other logits alone than in a batch")
-    if len(first.heads) > 1 and torch.equal(together[0], together[1]):
-        raise AssertionError("all heads give the same logits; build each of them anew")
+    in_batch = first(images)
+    if not torch.equal(in_batch, second(images)):
+        raise AssertionError("two builds from one seed give different outputs; draw only from torch's global generator")
+    one_by_one = torch.cat([first(image[None]) for image in images], dim=1)
+    if not torch.allclose(in_batch, one_by_one, atol=1e-3, rtol=1e-3):
+        raise AssertionError("in eval mode, an image gets different logits by itself than in a batch")
+    if len(first.heads) > 1 and torch.equal(in_batch[0], in_batch[1]):
+        raise AssertionError("all heads give the same logits; each head needs its own weights")
     loss = first.train()(images).square().sum()
     loss.backward()
     idle = [name for name, weight in first.named_parameters() if weight.requires_grad and weight.grad is None]

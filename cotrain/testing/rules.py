@@ -1,4 +1,4 @@
-"""The rules that every method keeps, a function each. A broken one is an AssertionError that says what was found."""
+"""The rules that every method must keep, one function each. A broken rule raises an AssertionError with the reason."""
 
 import math
 import tempfile
@@ -29,10 +29,10 @@ def require(holds: object, otherwise: str) -> None:
 
 
 def settings_are_frozen_and_described(subject: Subject) -> None:
-    """Settings have defaults and descriptions, cannot be changed, and unknown ones are refused."""
+    """Settings have defaults and descriptions and cannot be changed; unknown settings are refused."""
     method = subject.method()
     undescribed = [name for name, field in subject.method.model_fields.items() if not field.description]
-    require(not undescribed, f"no description: {', '.join(undescribed)}")
+    require(not undescribed, f"settings without a description: {', '.join(undescribed)}")
     try:
         setattr(method, "heads", 9)  # noqa: B010
     except ValidationError:
@@ -54,7 +54,7 @@ def losses_are_repeatable(subject: Subject) -> None:
         require(torch.isfinite(one), f"the {term} loss is {one.item()}")
         require(
             torch.equal(one, other),
-            f"the {term} loss is {one.item()} and then {other.item()}; draw from learner.generator only",
+            f"the {term} loss is {one.item()} and then {other.item()}; draw only from learner.generator",
         )
 
 
@@ -92,7 +92,7 @@ def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
     teacher = trial.state.average.net.parameters()
     require(all(parameter.grad is None for parameter in teacher), "the teacher gets a gradient")
     kept = [name for name, tensor in trial.state.memory.items() if tensor.requires_grad]
-    require(not kept, f"memory keeps a gradient: {', '.join(kept)}; detach what you remember")
+    require(not kept, f"memory keeps a gradient: {', '.join(kept)}; detach tensors before storing them")
 
 
 def unlabelled_pixels_matter(subject: Subject) -> None:
@@ -108,36 +108,39 @@ def unlabelled_pixels_matter(subject: Subject) -> None:
 
 
 def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
-    """Without the labels of the unlabelled images, losses and memory are the same."""
-    told = few_digits()
-    split = split_of(told, subject.config)
-    labels = torch.full_like(told.labels, UNLABELLED)
-    labels[list(split.labelled)] = told.labels[list(split.labelled)]
+    """Losses and memory do not depend on the labels of the unlabelled images."""
+    known_labels = few_digits()
+    split = split_of(known_labels, subject.config)
+    labels = torch.full_like(known_labels.labels, UNLABELLED)
+    labels[list(split.labelled)] = known_labels.labels[list(split.labelled)]
     first, second = (
-        Trial(subject.config, dataset, split).confident().late() for dataset in (told, replace(told, labels=labels))
+        Trial(subject.config, dataset, split).confident().late()
+        for dataset in (known_labels, replace(known_labels, labels=labels))
     )
     for field in fields(Batch):
         one, other = (getattr(trial.batch(LATE), field.name) for trial in (first, second))
-        require(torch.equal(one, other), f"Batch.{field.name} depends on labels of unlabelled images")
+        require(torch.equal(one, other), f"Batch.{field.name} depends on the labels of unlabelled images")
     one, other = first.loss(LATE), second.loss(LATE)
     for term in one.terms:
         same = torch.equal(one[term], other[term])
         require(same, f"the {term} loss depends on labels of unlabelled images")
     leaked = [name for name, kept in first.state.memory.items() if not torch.equal(kept, second.state.memory[name])]
-    require(not leaked, f"memory depends on labels of unlabelled images: {', '.join(leaked)}")
+    require(not leaked, f"memory depends on the labels of unlabelled images: {', '.join(leaked)}")
 
 
 def an_ignorant_network_gives_finite_losses(subject: Subject) -> None:
-    """A network that predicts all classes alike gives finite losses and gradients, and selects nothing."""
+    """A network that predicts all classes equally gives finite losses and gradients, and selects no pseudo-label."""
     trial = Trial(subject.config).confident(0.0).late()
     losses = trial.loss(LATE)
     check_finite(trial, losses)
     if "selected" in losses.monitors:
-        require(losses.monitors["selected"] == 0, "it selects pseudo-labels of a network that knows nothing")
+        require(
+            losses.monitors["selected"] == 0, "it selects pseudo-labels of a network that predicts all classes equally"
+        )
 
 
 def any_channels_and_classes(subject: Subject) -> None:
-    """Any number of channels and classes will do."""
+    """The method works with any number of channels and classes."""
     for channels, classes in ((3, 2), (1, 100)):
         labels = np.arange(120) % classes
         pixels = np.random.default_rng(0).integers(0, 256, (120, 8, 8, channels), np.uint8)
@@ -149,13 +152,13 @@ def any_channels_and_classes(subject: Subject) -> None:
         check_finite(trial, trial.loss(LATE))
         shape = tuple(trial.state.net(trial.batch(0).x).shape)
         expected = (trial.method.heads, 8, classes)
-        require(shape == expected, f"logits are {shape}, not {expected}, with {channels} channels, {classes} classes")
+        require(shape == expected, f"logits are {shape}, not {expected}, for {channels} channels and {classes} classes")
 
 
 def it_learns(subject: Subject) -> None:
     """Thirty steps lower the loss on the labelled images.
 
-    They are the first of a run as long as those published: what rises with the steps has hardly begun.
+    They are the first steps of a run of the published length, so ramps have hardly begun.
     """
     trial = Trial(subject.config)
     optim = subject.config.optim.model_copy(update={"steps": 2**20})
@@ -165,18 +168,20 @@ def it_learns(subject: Subject) -> None:
     for step in range(STEPS):
         take_step(config, state, objective, trial.batch(step), trial.source.generator(step))
     after = trial.labelled_loss()
-    require(after < 0.9 * before, f"the labelled loss was {before:.3f} and is {after:.3f} after {STEPS} steps")
+    require(
+        after < 0.9 * before, f"the loss on the labelled images was {before:.3f} and is {after:.3f} after {STEPS} steps"
+    )
 
 
 def a_resumed_run_ends_with_the_same_bits(subject: Subject) -> None:
-    """A run that is resumed from a checkpoint ends with the same weights and memory."""
+    """A run resumed from a checkpoint ends with exactly the same weights and memory."""
     dataset, config = few_digits(), subject.config
     with tempfile.TemporaryDirectory() as folder, known(subject.method):
         run = Run.create(Path(folder) / "run", config, split_of(dataset, config))
         state = train(run, dataset, CPU, Console(quiet=True), config.method.name)
         begun = dict(begin(config, dataset, run.split, CPU).net.named_parameters())
         idle = [key for key, own in state.net.named_parameters() if own.ndim > 1 and torch.equal(begun[key], own)]
-        require(not idle, f"training leaves {', '.join(idle[:3])} as it was")
+        require(not idle, f"training does not change {', '.join(idle[:3])}")
         whole, last = load_file(run.model_path), load_file(_newest(run))
         run.model_path.unlink()
         _newest(run).unlink()
@@ -186,8 +191,8 @@ def a_resumed_run_ends_with_the_same_bits(subject: Subject) -> None:
     changed += [key for key in last if not torch.equal(last[key], last_again[key])]
     require(
         not changed,
-        f"after a resume {', '.join(changed[:3])} differ; keep what a later step needs in memory, not in the object, "
-        "and draw from learner.generator only",
+        f"after resuming, {', '.join(changed[:3])} differ; keep what later steps need in memory, not in the object, "
+        "and draw only from learner.generator",
     )
     _check_memory(config, last, run.split)
 

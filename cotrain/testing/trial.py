@@ -1,4 +1,4 @@
-"""A method at work on a few of scikit-learn's digits, with a small network: seconds of training at most."""
+"""Try a method on a few of scikit-learn's digits with a small network, in seconds."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ from cotrain.types import Batch, Learner, Losses, Method
 
 CPU = torch.device("cpu")
 STEPS = 30
-LATE = 24  # a step at which every ramp has begun, and every first phase is over
-SAVED = 18  # the step of the checkpoint that a run is resumed from
+LATE = 24  # at this step every ramp has begun, and every first phase is over
+SAVED = 18  # the step of the checkpoint from which a run is resumed
 SMALL = {
     "data.labels": 20,
     "optim.steps": STEPS,
@@ -39,7 +39,7 @@ SMALL = {
 
 @cache
 def few_digits() -> Dataset:
-    """So few that a pass over them is 10 steps."""
+    """So few that one pass takes 10 steps."""
     digits = open_data("digits")
     rows = np.arange(120)
     return from_arrays(digits.images[rows], digits.labels[rows], name="few digits")
@@ -47,7 +47,7 @@ def few_digits() -> Dataset:
 
 @dataclass(frozen=True)
 class Subject:
-    """A method under test, with the settings that let it do all it does within `STEPS` steps."""
+    """A method under test, with settings that bring all its phases into the first `STEPS` steps."""
 
     method: type[Method]
     settings: Mapping[str, Any]  # dotted keys, such as {"method.rounds": 3}
@@ -70,7 +70,7 @@ class Subject:
         return Trial(self.config).confident().late()
 
     def at_work(self) -> "Trial":
-        """A confident network, late in a run; each caller has its own copy."""
+        """A trial with a confident network, late in a run. Each caller gets its own copy."""
         made = copy.copy(self._prepared)
         made.state = copy.deepcopy(made.state)
         return made
@@ -78,7 +78,7 @@ class Subject:
 
 @contextmanager
 def known(method: type[Method]) -> Iterator[str]:
-    """The method's name; one that no package provides gets one meanwhile."""
+    """The method's name. A method that no package provides is registered for the time being."""
     name = vars(method).get("name", method.__name__)
     if name in METHODS and METHODS[name] is method:
         yield name
@@ -88,7 +88,7 @@ def known(method: type[Method]) -> Iterator[str]:
 
 
 class Trial:
-    """A method at work: its state, and its loss at any step, without an optimiser."""
+    """A method's state, and its loss at any step, without an optimiser."""
 
     def __init__(self, config: Config, dataset: Dataset | None = None, split: Split | None = None) -> None:
         self.dataset = dataset or few_digits()
@@ -98,7 +98,7 @@ class Trial:
         self.source = source_of(config, self.dataset, self.split, CPU)
 
     def confident(self, factor: float = 30.0) -> "Trial":
-        """A network that is confident, with heads that mostly agree; a factor of 0: one that knows nothing."""
+        """Make the network confident, with heads that mostly agree. A factor of 0 makes all classes equally likely."""
         noise = torch.Generator().manual_seed(0)
         for module in self.state.net.modules():
             if isinstance(module, nn.Linear):
@@ -125,7 +125,7 @@ class Trial:
 
     @torch.no_grad()
     def labelled_loss(self) -> float:
-        """Cross-entropy of the labelled images as they are, without dropout."""
+        """Cross-entropy on the labelled images, without augmentation or dropout."""
         net, rows = self.state.net, np.asarray(self.split.labelled)
         mean, std = self.source.mean, self.source.std
         images = normalised(self.source.images[rows], np.arange(len(rows)), draw_plain(len(rows)), Policy(), mean, std)
@@ -133,7 +133,7 @@ class Trial:
             return heads_cross_entropy(net(images), self.dataset.labels[rows]).mean().item()
 
     def late(self) -> "Trial":
-        """As after many steps: memory is filled, and what happens once per pass has happened."""
+        """Bring the state to a late step: memory is filled, and what happens once per pass has happened."""
         with torch.no_grad():
             for step in range(LATE):
                 self.refresh(step)

@@ -83,7 +83,7 @@ def test_check_says_why_fit_would_refuse(photos: Path, capsys: pytest.CaptureFix
     code, said, error = cotrain(capsys, "data", "check", photos)
     assert code == 2
     assert "30.png: the file is empty" in said
-    assert "cotrain: fit would refuse: 15 of the 100 images of" in error
+    assert "cotrain: fit would refuse: 15 of the 100 images in" in error
     code, said, error = cotrain(capsys, "data", "check", photos, "--skip-unreadable", "--labels", "30")
     assert code == 2
     assert "fit would refuse: data.labels=30, but photos has only 20 labelled training images" in error

@@ -119,7 +119,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"empty.npz is not a readable .npz file"):
         open_data(str(tmp_path / "empty.npz"))
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(UserError, match="has no train_images and no train_labels; it has: x"):
+    with pytest.raises(UserError, match="has no train_images and no train_labels; it contains x"):
         open_data(str(tmp_path / "other.npz"))
     np.savez(tmp_path / "half.npz", train_images=images(4), train_labels=[0, 1, 0, 1], test_images=images(2))
     with pytest.raises(UserError, match="has test_images but no test_labels"):
@@ -136,7 +136,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         open_data(str(tmp_path / "flipped.npz"))
     for classes in (np.array("cat"), np.array(["cat", "cat"])):
         np.savez(tmp_path / "names.npz", train_images=images(4), train_labels=[0, 1, 0, 1], classes=classes)
-        with pytest.raises(UserError, match="`classes` must be two or more different names"):
+        with pytest.raises(UserError, match="`classes` must hold two or more different names"):
             open_data(str(tmp_path / "names.npz"))
     np.savez(tmp_path / "pickle.npz", train_images=np.array([{}], dtype=object), train_labels=[0])
     with pytest.raises(UserError, match=r"pickle.npz is not a readable .npz file of plain arrays"):

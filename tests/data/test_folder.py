@@ -89,7 +89,7 @@ def test_an_empty_class_is_noted(tmp_path: Path) -> None:
     folder = by_class(tmp_path / "photos")
     (folder / "owl").mkdir()
     (folder / ".git").mkdir()
-    assert open_data(folder).notes == ("folders without an image: owl",)
+    assert open_data(folder).notes == ("folders without images: owl",)
 
 
 def test_images_that_a_list_puts_aside_are_not_trained_on(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
     assert all(part_of(dataset, path) is None for path in dataset.unreadable)
     assert label_of(dataset, "cat/0.png") is None
     assert part_of(dataset, "cat/really_a_png.jpg") == "train"
-    assert dataset.notes == ("not images by their name, and ignored: readme.txt",)
+    assert dataset.notes == ("ignored, because their names are not those of images: readme.txt",)
     (folder / "dog" / "2.png").write_bytes(b"")
-    with pytest.raises(UserError, match=r"4 of the 32 images of .*photos are unreadable \(cat/0.png: .*; dog/1.png"):
+    with pytest.raises(UserError, match=r"4 of the 32 images in .*photos are unreadable \(cat/0.png: .*; dog/1.png"):
         open_data(folder)
     assert len(open_with(folder, skip_unreadable=True).unreadable) == 4
 

@@ -66,12 +66,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         ({"X": None}, "has no array X"),
         ({"y": None}, "has no array y"),
-        ({"X": np.zeros((32, 32, 3, 5))}, "X is float64 of shape (32, 32, 3, 5); uint8 (32, 32, 3, N) is expected"),
+        ({"X": np.zeros((32, 32, 3, 5))}, "X is float64 of shape (32, 32, 3, 5); expected uint8 (32, 32, 3, N)"),
         ({"X": np.zeros((5, 32, 32, 3), np.uint8)}, "X is uint8 of shape (5, 32, 32, 3)"),
         ({"X": np.zeros((32, 32, 3), np.uint8)}, "X is uint8 of shape (32, 32, 3);"),
         ({"X": np.array([1, "a"], object)}, "X is object of shape"),
         ({"X": {"field": 1}}, "X is [('field', 'O')] of shape"),
-        ({"y": np.ones((4, 1), np.uint8)}, "y is uint8 of shape (4, 1); whole numbers (5, 1) are expected"),
+        ({"y": np.ones((4, 1), np.uint8)}, "y is uint8 of shape (4, 1); expected integers of shape (5, 1)"),
         ({"y": np.ones((5, 1))}, "y is float64 of shape (5, 1)"),
         ({"y": "words"}, "y is <U5 of shape (1,)"),
         ({"y": np.array([[1], [2], [0], [4], [5]], np.uint8)}, "row 2 has label 0; labels run from 1 to 10"),
@@ -97,6 +97,6 @@ def test_files_of_other_kinds_and_damaged_ones_are_refused(tmp_path: Path) -> No
         assert "is not a readable SVHN file" in refused(tmp_path)
     for content in (whole[:60], b"", b"plain words\n" * 50, hdf5, bytes(1000)):
         file.write_bytes(content)
-        assert "it is no compressed file of MATLAB 5 to 7" in refused(tmp_path)
+        assert "it is not a compressed MATLAB 5 to 7 file" in refused(tmp_path)
     savemat(file, mat(slice(12, 17)), do_compression=False)
-    assert "it is no compressed file of MATLAB 5 to 7" in refused(tmp_path)
+    assert "it is not a compressed MATLAB 5 to 7 file" in refused(tmp_path)

@@ -136,7 +136,7 @@ def test_a_method_can_be_added_in_this_process() -> None:
             config.changed({"method.unsupervised_weight": "much"})
         assert contenders("mine:unsupervised_weight=2")[0].config(Config()).method.name == "mine"
         assert "mine" in [contender.name for contender in contenders("all")]
-        with pytest.raises(UserError, match="the method name 'mhct' is taken; choose another one"):
+        with pytest.raises(UserError, match="the method name 'mhct' is already taken; choose another one"):
             METHODS.add("mhct", Mine)
     with pytest.raises(UserError, match="there is no method 'mine'"):
         METHODS.named("mine")

@@ -274,7 +274,7 @@ def test_the_command_line_has_every_study_and_scale() -> None:
         ("study ablation nowhere", "nowhere does not exist"),
         ("study ablation digits --data.test_share 0 --optim.lr -1", "optim.lr='-1': input should be greater than 0"),
         ("study heads --labels 5", "data.labels=5 is fewer than the 10 classes of digits"),
-        ("study structure --model.backbone wrn-11-1", "a wrn has depth 6n + 4"),
+        ("study structure --model.backbone wrn-11-1", "wrn-11-1: the depth must be 6n + 4"),
         ("study sharpness", "there is no study 'sharpness'; there are: ablation, calibration, cost, heads, structure"),
     ],
 )
@@ -302,6 +302,6 @@ def test_data_without_test_labels_cannot_be_studied(tiny: Config, tmp_path: Path
 
 def test_there_is_no_such_study() -> None:
     with pytest.raises(
-        UserError, match="no study 'sharpness'; there are: ablation, heads, structure, calibration, cost"
+        UserError, match="no study 'sharpness'; there are: ablation, calibration, cost, heads, structure"
     ):
         study("sharpness")
