@@ -43,7 +43,7 @@ def settings_are_frozen_and_described(subject: Subject) -> None:
         subject.method.model_validate({"no_such_setting": 1})
     except ValidationError:
         return
-    raise AssertionError("it takes a setting that does not exist; leave model_config at extra='forbid'")
+    raise AssertionError("it accepts a setting that does not exist; leave model_config at extra='forbid'")
 
 
 def losses_are_repeatable(subject: Subject) -> None:
@@ -59,22 +59,27 @@ def losses_are_repeatable(subject: Subject) -> None:
 
 
 def terms_are_named_and_add_up(subject: Subject) -> None:
-    """Every step has the terms that the method names, `supervised` first, and their weighted sum is the total."""
+    """Every step has the terms that the method declares, `supervised` first; their weighted sum is the total."""
     for step, trial in ((0, Trial(subject.config)), (LATE, subject.at_work())):
         losses = trial.loss(step)
         named = subject.method.terms
-        require(named[:1] == ("supervised",), f"the first of its terms is not supervised: {', '.join(named)}")
-        require(tuple(losses.terms) == named, f"step {step} has the terms {', '.join(losses.terms)}; it names {named}")
+        require(
+            named[:1] == ("supervised",), f"the first term must be supervised, but the terms are {', '.join(named)}"
+        )
+        require(
+            tuple(losses.terms) == named,
+            f"step {step} has the terms {', '.join(losses.terms)}; the method declares {named}",
+        )
         twice = sorted(losses.terms.keys() & losses.monitors.keys())
-        require(not twice, f"{', '.join(twice)} is both a term and a monitor; terms are logged anyway")
+        require(not twice, f"{', '.join(twice)} is both a term and a monitor; terms are logged already")
         require(losses.terms["supervised"].weight == 1, "the supervised term has a weight other than 1")
         total = sum(term.weight * term.value.item() for term in losses.terms.values())
         close = not math.isfinite(total) or abs(losses.total.item() - total) <= 1e-5 * max(1.0, abs(total))
-        require(close, f"the total is {losses.total.item()}, and the weighted terms add up to {total}")
+        require(close, f"the total is {losses.total.item()}, but the weighted terms add up to {total}")
 
 
 def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
-    """The unlabelled terms are positive and have a gradient in all of the network, and nowhere else."""
+    """The unlabelled terms are positive, and their gradient reaches all of the network and nothing else."""
     if not subject.learns_from_unlabelled:
         return
     trial = subject.at_work()
@@ -85,7 +90,7 @@ def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
     torch.stack([losses[term] for term in subject.unlabelled_terms]).sum().backward()
     net = trial.state.net
     missing = [name for name, parameter in net.named_parameters() if parameter.grad is None]
-    require(not missing, f"the unlabelled terms have no gradient in {', '.join(missing[:3])}")
+    require(not missing, f"the gradient of the unlabelled terms does not reach {', '.join(missing[:3])}")
     for number, head in enumerate(net.heads):
         weights = [layer.weight.grad for layer in head.modules() if isinstance(layer, nn.Linear)]
         require(any(grad is not None and grad.any() for grad in weights), f"head {number} gets a gradient of 0")
@@ -96,15 +101,15 @@ def unlabelled_gradient_reaches_the_student_only(subject: Subject) -> None:
 
 
 def unlabelled_pixels_matter(subject: Subject) -> None:
-    """Other pixels of the unlabelled images give other unlabelled terms."""
+    """Different pixels in the unlabelled images give different unlabelled terms."""
     if not subject.learns_from_unlabelled:
         return
     batch = subject.at_work().batch(LATE)
     other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
-    before, after = (subject.at_work().loss(LATE, seen) for seen in (batch, other))
+    before, after = (subject.at_work().loss(LATE, given) for given in (batch, other))
     for term in subject.unlabelled_terms:
         value = before[term].item()
-        require(value != after[term].item(), f"mirroring all unlabelled images leaves the {term} loss at {value}")
+        require(value != after[term].item(), f"flipping all unlabelled images leaves the {term} loss at {value}")
 
 
 def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
@@ -123,7 +128,7 @@ def labels_of_unlabelled_images_are_not_used(subject: Subject) -> None:
     one, other = first.loss(LATE), second.loss(LATE)
     for term in one.terms:
         same = torch.equal(one[term], other[term])
-        require(same, f"the {term} loss depends on labels of unlabelled images")
+        require(same, f"the {term} loss depends on the labels of unlabelled images")
     leaked = [name for name, kept in first.state.memory.items() if not torch.equal(kept, second.state.memory[name])]
     require(not leaked, f"memory depends on the labels of unlabelled images: {', '.join(leaked)}")
 
@@ -205,10 +210,13 @@ def _newest(run: Run) -> Path:
 
 def _check_memory(config: Config, saved: Mapping[str, Tensor], split: Split) -> None:
     pool = pool_of(few_digits(), split)
-    laid_out = {f"memory.{key}": tensor for key, tensor in config.method.init(pool).items()}
-    require({key for key in saved if key.startswith("memory.")} == set(laid_out), "memory is not what `init` lays out")
-    used = not laid_out or any(not torch.equal(saved[key], laid_out[key]) for key in laid_out)
-    require(used, "no memory that `init` lays out is ever written")
+    initial = {f"memory.{key}": tensor for key, tensor in config.method.init(pool).items()}
+    require(
+        {key for key in saved if key.startswith("memory.")} == set(initial),
+        "memory does not have the keys that `init` returns",
+    )
+    used = not initial or any(not torch.equal(saved[key], initial[key]) for key in initial)
+    require(used, "nothing in the memory that `init` returns is ever changed")
     refresh_steps = config.method.refresh_steps(pool, STEPS, config.unlabelled)
     defined = type(config.method).refresh is not Method.refresh
     require(defined == bool(refresh_steps), "`refresh` and `refresh_steps` go together: define both, or neither")
@@ -222,7 +230,7 @@ def check_finite(trial: Trial, losses: Losses) -> None:
     losses.total.backward()
     gradients = {name: parameter.grad for name, parameter in trial.state.net.named_parameters()}
     wrong = [name for name, own in gradients.items() if own is not None and not torch.isfinite(own).all()]
-    require(not wrong, f"the gradient is not finite in {', '.join(wrong[:3])}")
+    require(not wrong, f"the gradient of {', '.join(wrong[:3])} is NaN or infinite")
 
 
 RULES: tuple[Callable[[Subject], None], ...] = (

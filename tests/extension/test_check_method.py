@@ -145,18 +145,18 @@ def test_a_method_that_keeps_the_contract_passes() -> None:
     [
         (Undescribed, "settings_are_frozen_and_described: settings without a description: threshold"),
         (Changeable, "settings_are_frozen_and_described: its settings can be changed"),
-        (Lenient, "settings_are_frozen_and_described: it takes a setting that does not exist"),
-        (Unnamed, "terms_are_named_and_add_up: step 0 has the terms supervised, consistency; it names "),
+        (Lenient, "settings_are_frozen_and_described: it accepts a setting that does not exist"),
+        (Unnamed, "terms_are_named_and_add_up: step 0 has the terms supervised, consistency; the method declares "),
         (NoGradient, "unlabelled_gradient_reaches_the_student_only: the unsupervised loss has no gradient"),
         (Random, "losses_are_repeatable: the unsupervised loss is .*; draw only from learner.generator"),
         (NumpyRandom, "losses_are_repeatable: the unsupervised loss is "),
-        (Leaky, "labels_of_unlabelled_images_are_not_used: the unsupervised loss depends on labels"),
-        (Blind, "unlabelled_pixels_matter: mirroring all unlabelled images leaves the unsupervised loss"),
+        (Leaky, "labels_of_unlabelled_images_are_not_used: the unsupervised loss depends on the labels"),
+        (Blind, "unlabelled_pixels_matter: flipping all unlabelled images leaves the unsupervised loss"),
         (TaughtByTheTeacher, "unlabelled_gradient_reaches_the_student_only: the teacher gets a gradient"),
         (Infinite, "an_ignorant_network_gives_finite_losses: the unsupervised loss is nan"),
         (Stuck, "it_learns: the loss on the labelled images was "),
         (Forgetful, "a_resumed_run_ends_with_the_same_bits: after resuming, .* differ"),
-        (Idle, "a_resumed_run_ends_with_the_same_bits: no memory that `init` lays out is ever written"),
+        (Idle, "a_resumed_run_ends_with_the_same_bits: nothing in the memory that `init` returns is ever changed"),
     ],
 )
 def test_a_broken_method_is_told_which_rule_it_breaks(broken: type[SingleModel], rule: str) -> None:

@@ -96,7 +96,7 @@ def test_stages_can_be_cut_anywhere_and_take_extra_outputs(toy: Dataset, quick: 
     assert [len(by_default.build_network(2, 1).trunk), len(by_default.build_network(2, 1).heads[0])] == [2, 1]
     assert len(by_default.changed({"model.share": "first"}).build_network(2, 1).trunk) == 1
     assert len(by_default.changed({"method": "three_models"}).build_network(2, 1).trunk) == 0
-    with pytest.raises(UserError, match="cannot be cut after 'third'; choose among: none, first, second"):
+    with pytest.raises(UserError, match="cannot be cut after 'third'; choose one of: none, first, second"):
         by_default.changed({"model.share": "third"}).build_network(2, 1)
     comatch = by_default.changed({"method": "comatch"}).build_network(2, 1).eval()
     assert comatch(torch.zeros(3, 1, 8, 8), extra=True).shape[-1] > 2 == comatch(torch.zeros(3, 1, 8, 8)).shape[-1]
@@ -152,8 +152,8 @@ def test_what_cannot_be_imported_is_given_again(
     with pytest.raises(UserError, match="holds the weights of another network than this one"):
         cotrain.load(fitted.folder, model=functools.partial(pair, wider=1))
 
-    expected = f"cotrain.fit(data, out={str(fitted.folder)!r}, resume=True, model=...)"
-    assert Run.open(fitted.folder).resume_command == expected
+    command = f"cotrain.fit(data, out={str(fitted.folder)!r}, resume=True, model=...)"
+    assert Run.open(fitted.folder).resume_command == command
     for name in ("model.safetensors", "result.json", "checkpoint/step-00000004.safetensors"):
         (fitted.folder / name).unlink()
     with pytest.raises(UserError, match="exists only in the program that trained it"):

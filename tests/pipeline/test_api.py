@@ -64,7 +64,7 @@ def test_images_the_model_cannot_take_are_refused(fitted: Fitted, images) -> Non
 def test_load_says_what_is_missing(tmp_path: Path, tiny: Config) -> None:
     with pytest.raises(UserError, match="there is no run"):
         cotrain.load(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"is not a run: there is no config\.json"):
+    with pytest.raises(UserError, match=r"is not a run: it has no config\.json"):
         cotrain.load(tmp_path)
 
 
