@@ -1,6 +1,6 @@
-"""The nouns every other file speaks in.
+"""The types that all other modules share.
 
-B labelled and U unlabelled images a step, K weak and S strong views of each unlabelled image, H heads, C classes.
+B labelled and U unlabelled images per step, K weak and S strong views of each unlabelled image, H heads, C classes.
 """
 
 import math
@@ -17,17 +17,17 @@ NOTHING = torch.zeros(0)
 
 
 class UserError(ValueError):
-    """Something the user can put right. The command line prints it as one line and exits with code 2."""
+    """An error the user can fix. The command line prints it as one line and exits with code 2."""
 
 
 class Settings(BaseModel):
-    """Base of everything configurable: frozen, checked, and an unknown key is an error."""
+    """Base of all settings: frozen and validated; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def none_if_written(value: Any) -> Any:
-    """On the command line, the word none stands for None."""
+    """On the command line, the word "none" stands for None."""
     return None if value == "none" else value
 
 
@@ -37,16 +37,16 @@ StrOrNone = Annotated[str | None, BeforeValidator(none_if_written)]
 
 @dataclass(frozen=True)
 class Views:
-    """The views that a method wants of a step's images."""
+    """The views of each step's images that a method needs."""
 
     weak: int = 1  # of each unlabelled image
     strong: int = 0  # of each unlabelled image
-    weak_augment: bool = True  # false: the weak views are the images as they are
-    labelled_strong: int = 0  # strong views of each labelled image, besides its weak one
-    labelled_operations: int | None = None  # operations in those; none: as many as in the others
-    ctaugment: Literal["none", "plain", "cutout"] = "none"  # strong views by the method's `rates`; a probe
-    every_pass: bool = False  # each unlabelled image once in a pass over them, not drawn at random
-    whole: bool = False  # each of several processes needs all views, as the method mixes images
+    weak_augment: bool = True  # false: the weak views are the unaugmented images
+    labelled_strong: int = 0  # strong views of each labelled image, in addition to its weak view
+    labelled_operations: int | None = None  # operations in those; None: as many as in the other strong views
+    ctaugment: Literal["none", "plain", "cutout"] = "none"  # strong views drawn by the method's `rates`, and a probe
+    every_pass: bool = False  # pass over the unlabelled images in shuffled order instead of drawing with replacement
+    whole: bool = False  # every process needs all views, because the method mixes images
 
     @property
     def any_unlabelled(self) -> bool:
@@ -56,7 +56,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's images, augmented and normalised. No label of an unlabelled image exists here."""
+    """One step's images, augmented and normalised. It holds no labels of unlabelled images."""
 
     x: Tensor  # (B, c, h, w) weak views of labelled images
     y: Tensor  # (B,) their classes
@@ -65,13 +65,13 @@ class Batch:
     strong: Tensor  # (S, U, c, h, w)
     unlabelled_rows: Tensor  # (U,) rows of the unlabelled images in the data set
     x_strong: Tensor = NOTHING  # (L, B, c, h, w) strong views of the labelled images
-    probe: Tensor = NOTHING  # (B, c, h, w) the labelled images under CTAugment's operations at any strength
-    probe_bins: Tensor = NOTHING  # (B, 2, 2) which bins of its rates made them, see augment/ctaugment.py
+    probe: Tensor = NOTHING  # (B, c, h, w) the labelled images after random CTAugment operations
+    probe_bins: Tensor = NOTHING  # (B, 2, 2) the bins of the rates that these came from, see augment/ctaugment.py
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What a method may know before training, to lay out its per-sample memory."""
+    """What a method knows about the data before training, for example to allocate memory for each image."""
 
     labelled: Tensor  # rows
     labels: Tensor  # their classes
@@ -82,10 +82,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Learner:
-    """What a method sees of the training at one step.
+    """The state of training at one step, as a method sees it.
 
-    `net(images)` are logits (H, n, C); `net(images, extra=True)` has the outputs of the method's `extra` beside them;
-    in `net(images, trunk_of=0)` only the first head's gradient reaches the trunk.
+    `net(images)` returns logits (H, n, C). `net(images, extra=True)` appends the outputs of the method's `extra`.
+    With `net(images, trunk_of=0)`, only the first head's gradient reaches the trunk.
     """
 
     net: nn.Module
@@ -100,7 +100,7 @@ class Learner:
         return self.step / self.steps
 
 
-Look = Callable[[Tensor], Tensor]  # rows of the data set -> (H, n, C + extra) for the images as they are, no gradient
+Look = Callable[[Tensor], Tensor]  # rows of the data set -> (H, n, C + extra) for the unaugmented images, no gradient
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Losses:
-    """The objective, term by term; `total` is what is minimised.
+    """The objective, term by term; training minimises `total`.
 
-    `losses["supervised"]` is the value of a term. Monitors are logged with the terms and teach nothing.
+    `losses["supervised"]` is the value of a term. Monitors are only logged.
     """
 
     terms: Mapping[str, Term]
@@ -142,14 +142,14 @@ class Method(Settings, ABC):
 
     name: ClassVar[str]
 
-    unlabelled_ratio: ClassVar[float] = 7  # unlabelled images a step for each labelled one, U / B, in its paper
-    paper_optim: ClassVar[Mapping[str, Any]] = {}  # settings of `optim` in its paper, where not co-training's
-    terms: ClassVar[tuple[str, ...]] = ("supervised", "unsupervised")  # of `loss`, at every step
+    unlabelled_ratio: ClassVar[float] = 7  # U / B in its paper: unlabelled images per labelled image
+    paper_optim: ClassVar[Mapping[str, Any]] = {}  # `optim` settings of its paper that differ from co-training's
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unsupervised")  # that `loss` returns at every step
 
     heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")
     unsupervised_ramp: float = Field(
-        0.0, ge=0, le=1, description="share of the steps in which lambda rises from 0; 0: no rise"
+        0.0, ge=0, le=1, description="fraction of the steps over which lambda rises from 0; 0: no ramp"
     )
 
     @property
@@ -159,44 +159,44 @@ class Method(Settings, ABC):
 
     @property
     def share(self) -> str | None:
-        """Where the trunk ends, if that is the method's to say; "none": heads are separate models."""
+        """Where the trunk ends, if the method decides it; "none": the heads are separate models."""
         return None
 
     @property
     def dropout(self) -> tuple[float, ...] | None:
-        """Of each head, if there is any."""
+        """The dropout rate of each head, if the heads have dropout."""
         return None
 
     def extra(self, features: int) -> nn.Module | None:
-        """A further output of each head, from its pooled features."""
+        """An additional output of each head, computed from its pooled features."""
         return None
 
     def init(self, pool: Pool) -> dict[str, Tensor]:
-        """Memory that lives as long as the run and is checkpointed with it."""
+        """The method's memory. It lasts for the whole run and is saved in checkpoints."""
         return {}
 
     def rates(self, memory: Mapping[str, Tensor]) -> Tensor | None:
-        """CTAugment's rates for the next step's strong views, changed in place by `loss`; None: none are learned."""
+        """CTAugment's rates for the next step's strong views, updated in place by `loss`; None: no CTAugment."""
         return None
 
     def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> Collection[int]:
-        """The steps before which `refresh` is called, in a run of so many steps with U unlabelled images each."""
+        """The steps before which `refresh` is called, in a run of `steps` steps with `unlabelled` images each."""
         return ()
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """What a method does once per pass or round: it looks at any of the images and renews its memory."""
+        """Update the memory once per pass or round; `look` computes outputs for any images."""
 
     def rise(self, progress: float) -> float:
-        """The share of lambda that is reached after this share of the steps, from 0 to 1."""
+        """The factor of lambda after this fraction of the steps, from 0 to 1."""
         return ramp(progress, self.unsupervised_ramp)
 
     def weight(self, progress: float) -> float:
-        """Lambda after this share of the steps."""
+        """Lambda after this fraction of the steps."""
         return self.unsupervised_weight * self.rise(progress)
 
     @abstractmethod
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        """The objective on one batch, in the terms named by `terms`."""
+        """The objective on one batch; its terms are named by `terms`."""
 
 
 class SingleModel(Method, ABC):
@@ -206,12 +206,12 @@ class SingleModel(Method, ABC):
 
 
 def ramp(progress: float, share: float) -> float:
-    """Rises linearly from 0 to 1 in this share of the steps; 0: is 1 from the start."""
+    """Rises linearly from 0 to 1 over this share of the steps; with share 0 it is always 1."""
     return min(progress / share, 1.0) if share else 1.0
 
 
 def pass_starts(first: int, steps: int, unlabelled: int, images: int) -> list[int]:
-    """The steps, from `first` on, with which a pass over so many images begins; `first` is one of them."""
+    """The steps at which a pass over `images` unlabelled images starts, beginning with `first`."""
     return [
         step
         for step in range(first, steps)
@@ -220,5 +220,5 @@ def pass_starts(first: int, steps: int, unlabelled: int, images: int) -> list[in
 
 
 def exponential_ramp(progress: float, share: float) -> float:
-    """Rises from exp(-5) to 1 by exp(-5 (1 - t)^2) in this share of the steps; 0: is 1 from the start."""
+    """Rises from exp(-5) to 1 as exp(-5 (1 - t)^2) over this share of the steps; with share 0 it is always 1."""
     return math.exp(-5 * (1 - ramp(progress, share)) ** 2)

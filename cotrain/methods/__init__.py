@@ -1,5 +1,5 @@
-"""The folder is the list: every module here holds one method, named after its file. Other packages add theirs by an
-entry point in the group `cotrain.methods`."""
+"""Every module in this folder holds one method, named after its file. Other packages register methods with an entry
+point in the group `cotrain.methods`."""
 
 from cotrain.registry import Registry
 from cotrain.types import Method

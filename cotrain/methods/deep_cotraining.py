@@ -1,6 +1,7 @@
 """Deep Co-Training (Qiao et al., ECCV 2018) with two networks.
 
-Both must say the same of an image, and each must resist what fools the other. docs/methods/deep_cotraining.md.
+Both must make the same prediction for an image, and each must resist adversarial examples made against the other.
+docs/methods/deep_cotraining.md.
 """
 
 from typing import ClassVar, Literal
@@ -22,15 +23,18 @@ class DeepCoTraining(Method):
     unsupervised_weight: float = Field(10.0, ge=0, description="lambda_cot, the weight of the networks' disagreement")
     difference_weight: float = Field(0.5, ge=0, description="lambda_diff, the weight of the view difference loss")
     unsupervised_ramp: float = Field(
-        0.13, ge=0, le=1, description="share of the steps in which both weights rise by exp(-5 (1 - t)^2); 0: no rise"
+        0.13,
+        ge=0,
+        le=1,
+        description="fraction of the steps over which both weights rise as exp(-5 (1 - t)^2); 0: no ramp",
     )
     epsilon: float = Field(
         0.08,
         gt=0,
-        description="step of the attack on each value of a normalised image (0.08: 0.02 for pixels in [0, 1])",
+        description="step size of the attack for each value of a normalised image (0.08 is 0.02 for pixels in [0, 1])",
     )
     soft_targets: Literal["gradient", "detached"] = Field(
-        "gradient", description="whether the view difference loss also teaches the network that gives the target"
+        "gradient", description="whether the gradient of the view difference loss also flows into the targets"
     )
 
     @property
@@ -52,7 +56,7 @@ class DeepCoTraining(Method):
 
         predicted = logits[:, labels:].detach().argmax(dim=-1)
         adversarial = self.attack(learner, images, torch.cat([batch.y.expand(2, -1), predicted], dim=1))
-        attacked = learner.net(images[:0], adversarial.flip(0))  # each network sees what was made against the other
+        attacked = learner.net(images[:0], adversarial.flip(0))  # each network gets the examples made against the other
         targets = logits.float().softmax(dim=-1).flip(0)
         if self.soft_targets == "detached":
             targets = targets.detach()
@@ -65,9 +69,9 @@ class DeepCoTraining(Method):
         return Losses(terms)
 
     def attack(self, learner: Learner, images: Tensor, classes: Tensor) -> Tensor:
-        """(2, n, c, h, w) images that fool network m: one step up its loss on these classes (2, n), by sign."""
-        own = images.detach().expand(2, *images.shape).clone().requires_grad_()
+        """(2, n, c, h, w) adversarial examples for each network: one FGSM step up its loss on these classes (2, n)."""
+        perturbed = images.detach().expand(2, *images.shape).clone().requires_grad_()
         with evaluating(learner.net), full_precision(images), torch.enable_grad():
-            losses = heads_cross_entropy(learner.net(images[:0], own), classes)
-            (gradient,) = torch.autograd.grad(losses.sum(), own)
-        return own.detach() + self.epsilon * gradient.sign()
+            losses = heads_cross_entropy(learner.net(images[:0], perturbed), classes)
+            (gradient,) = torch.autograd.grad(losses.sum(), perturbed)
+        return perturbed.detach() + self.epsilon * gradient.sign()

@@ -1,6 +1,6 @@
 """FixMatch (Sohn et al., NeurIPS 2020) with RandAugment.
 
-The network labels a weak view where it is sure, and learns that label on a strong view. docs/methods/fixmatch.md.
+Confident predictions on weak views become pseudo-labels for strong views. docs/methods/fixmatch.md.
 """
 
 from typing import ClassVar, Literal
@@ -15,11 +15,11 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 class FixMatch(SingleModel):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
-    threshold: float = Field(0.95, ge=0, le=1, description="confidence from which a pseudo-label is used")
+    threshold: float = Field(0.95, ge=0, le=1, description="minimum confidence of a pseudo-label that is used")
     weak_pass: Literal["joint", "separate"] = Field(
         "separate",
-        description="weak views in the same batch as the rest and carried through backward (released code), "
-        "or in a pass of their own without gradient (cheaper)",
+        description="joint: weak views share one batch and the backward pass with the other images (released code); "
+        "separate: weak views have their own pass without gradient (cheaper)",
     )
 
     @property
@@ -28,8 +28,8 @@ class FixMatch(SingleModel):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
-        pseudo_labels, sure = confident(weak, self.threshold)
-        unsupervised = (F.cross_entropy(strong, pseudo_labels, reduction="none") * sure).mean()
+        pseudo_labels, selected = confident(weak, self.threshold)
+        unsupervised = (F.cross_entropy(strong, pseudo_labels, reduction="none") * selected).mean()
         supervised = F.cross_entropy(labelled, batch.y)
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
-        return Losses(terms, {"selected": sure.float().mean()})
+        return Losses(terms, {"selected": selected.float().mean()})

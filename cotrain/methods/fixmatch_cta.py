@@ -1,6 +1,6 @@
 """FixMatch (Sohn et al., NeurIPS 2020) with CTAugment.
 
-FixMatch, whose strong views are as strong as the averaged network can bear. docs/methods/fixmatch_cta.md.
+FixMatch whose strong views are as strong as the averaged network can handle. docs/methods/fixmatch_cta.md.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Interpolation Consistency Training (Verma et al., IJCAI 2019).
 
-What the network says of a mixture of two images is drawn towards the mixture of what its average says of each.
+The prediction for a mixture of two images should match the same mixture of the averaged network's two predictions.
 docs/methods/ict.md.
 """
 
@@ -19,10 +19,13 @@ class ICT(SingleModel):
     paper_optim: ClassVar = {"kind": "adam", "lr": 0.002, "momentum": 0.9, "weight_decay": 0.02}
 
     unsupervised_weight: float = Field(100.0, ge=0, description="lambda, the weight of the consistency loss")
-    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
-    alpha: float = Field(0.75, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
+    unsupervised_ramp: float = Field(
+        0.4, ge=0, le=1, description="fraction of the steps over which lambda rises from 0"
+    )
+    alpha: float = Field(0.75, gt=0, description="the mixing coefficients are drawn from Beta(alpha, alpha)")
     mix: Literal["probabilities", "logits"] = Field(
-        "probabilities", description="what is mixed of the teacher's: probabilities (paper) or logits (released code)"
+        "probabilities",
+        description="which of the teacher's outputs are mixed: probabilities (paper) or logits (released code)",
     )
 
     @property
@@ -37,11 +40,11 @@ class ICT(SingleModel):
         share = beta(self.alpha, (len(images),), learner.generator)
         share = torch.maximum(share, 1 - share)
         with torch.no_grad(), without_update(learner.teacher, like=learner.net):
-            (taught,) = learner.teacher(images)
-        taught = taught.float()
+            (teacher,) = learner.teacher(images)
+        teacher = teacher.float()
         if self.mix == "probabilities":
-            taught = taught.softmax(dim=-1)
-        targets = mix(taught, taught.flip(0), share)
+            teacher = teacher.softmax(dim=-1)
+        targets = mix(teacher, teacher.flip(0), share)
         if self.mix == "logits":
             targets = targets.softmax(dim=-1)
 

@@ -1,7 +1,7 @@
 """LaplaceNet (Sellars et al., IEEE TNNLS 2022).
 
-Before each pass the labels spread over a graph of the images' features, and the network learns the classes that they
-leave, on mixtures of images seen in several views. docs/methods/laplacenet.md.
+Before each pass, labels propagate over a graph of the images' features. The network learns the resulting classes on
+mixtures of images, in several strong views. docs/methods/laplacenet.md.
 """
 
 import math
@@ -23,11 +23,11 @@ class LaplaceNet(SingleModel):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9, "weight_decay": 5e-4}
 
     supervised_share: float = Field(
-        0.005, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+        0.005, ge=0, lt=1, description="fraction of the steps, at the start, that use only labelled images"
     )
     views_each: int = Field(3, ge=1, description="strong views of each image, labelled or not")
-    alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
-    neighbours: int = Field(50, ge=1, description="of each image in the graph")
+    alpha: float = Field(1.0, gt=0, description="the mixing coefficients are drawn from Beta(alpha, alpha)")
+    neighbours: int = Field(50, ge=1, description="neighbours of each image in the graph")
 
     @property
     def views(self) -> Views:
@@ -48,7 +48,7 @@ class LaplaceNet(SingleModel):
         return pass_starts(self.first(steps), steps, unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """The labels spread over the graph of all training images; those that were given stay."""
+        """Propagate the labels over the graph of all training images; given labels stay as they are."""
         labels = learner.memory["labels"]
         rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
         with evaluating(learner.net):
@@ -75,7 +75,7 @@ class LaplaceNet(SingleModel):
         share = beta(self.alpha, (1,), learner.generator)
         logits = [learner.net(mix(view, view[order], share))[0] for view in views]
         targets = self.targets(labels, logits[0].shape[-1])
-        costs = torch.stack([mixed_cross_entropy(of_view, targets, order, share) for of_view in logits])
+        costs = torch.stack([mixed_cross_entropy(view_logits, targets, order, share) for view_logits in logits])
         costs = costs.mean(dim=0) / len(labels)
         supervised, unsupervised = costs[: len(batch.y)].sum(), costs[len(batch.y) :].sum()
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
@@ -83,6 +83,6 @@ class LaplaceNet(SingleModel):
 
     @staticmethod
     def targets(labels: Tensor, classes: int) -> Tensor:
-        """One-hot; all classes alike for an image that no label has reached."""
+        """One-hot; uniform for an image that no label has reached."""
         known = F.one_hot(labels.clamp(min=0), classes).float()
         return torch.where((labels < 0)[:, None], 1 / classes, known)

@@ -1,7 +1,7 @@
 """Multi-Head Co-Training (Chen et al., AAAI 2022), Algorithm 1.
 
-Every head is taught by the vote of the other heads on a weakly augmented image, and learns it on a strongly
-augmented view of its own. docs/methods/mhct.md has the equations and every point where the released code differs.
+The other heads vote on a weakly augmented image; their majority is a head's pseudo-label for its own strongly augmented
+view. docs/methods/mhct.md has the equations and every point where the released code differs.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,26 @@ from cotrain.types import Batch, Learner, Losses, Method, Term, Views
 class MultiHeadCoTraining(Method):
     heads: int = Field(3, ge=1, description="classification heads M on the shared trunk")
     strong_views: Literal["per_head", "shared"] = Field(
-        "per_head", description="a strong view for each head, or one for all of them (ablation 2)"
+        "per_head", description="one strong view for each head, or one shared by all heads (ablation 2)"
     )
     weak_augment: bool = Field(
-        True, description="pseudo-labels come from weak views; false: from the images as they are (ablation 3)"
+        True, description="predict pseudo-labels on weak views; false: on the unaugmented images (ablation 3)"
     )
     normaliser: Literal["selected", "batch"] = Field(
-        "selected", description="divide each head's unsupervised loss by the examples selected for it, or by the batch"
+        "selected",
+        description="divide each head's unsupervised loss by the number of selected images, or of all images",
     )
-    reduction: Literal["mean", "sum"] = Field("mean", description="how the heads' unsupervised losses are put together")
+    reduction: Literal["mean", "sum"] = Field("mean", description="how the heads' unsupervised losses are combined")
     threshold: float = Field(
         0.95,
         ge=0,
         le=1,
-        description="confidence that selects a pseudo-label when one head does the labelling (M = 1, 2)",
+        description="minimum confidence of a pseudo-label when a single head predicts it (M = 1, 2)",
     )
     weak_pass: Literal["joint", "separate"] = Field(
         "separate",
-        description="weak views in the same batch as the rest and carried through backward (released code), "
-        "or in a pass of their own without gradient (cheaper)",
+        description="joint: weak views share one batch and the backward pass with the other images (released code); "
+        "separate: weak views have their own pass without gradient (cheaper)",
     )
 
     @property
@@ -45,15 +46,17 @@ class MultiHeadCoTraining(Method):
         return Views(weak=1, strong=strong, weak_augment=self.weak_augment)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
+        """Line numbers are those of Algorithm 1. The images are already augmented (lines 2, 6 and 14)."""
         labelled, strong, pseudo_labels, selected = self.predict(learner.net, batch)
-        supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()  # L_l
-        unsupervised = self.unsupervised(strong, pseudo_labels, selected, len(batch.unlabelled_rows))  # L_u
+        supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()  # line 4: L_l
+        unsupervised = self.unsupervised(strong, pseudo_labels, selected, len(batch.unlabelled_rows))  # line 18: L_u
+        # line 19: minimise L_l + lambda L_u
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
         return Losses(terms, {"agreement": selected.float().mean()})
 
     def predict(self, net: Callable[..., Tensor], batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits on the labelled images (M, B, C) and the strong views (M, U, C), pseudo-labels and selected (M, U)."""
-        labels, images = len(batch.y), len(batch.unlabelled_rows)
+        """Logits of the labelled images (M, B, C) and strong views (M, U, C), pseudo-labels and selection (M, U)."""
+        labels, images = len(batch.y), len(batch.unlabelled_rows)  # B_l, B_u
         if self.weak_pass == "joint":
             logits = net(torch.cat([batch.x, batch.weak[0]]), batch.strong)
             labelled, weak, strong = logits.split([labels, images, images], dim=1)
@@ -65,14 +68,16 @@ class MultiHeadCoTraining(Method):
 
     @torch.no_grad()
     def pseudo_label(self, weak: Tensor) -> tuple[Tensor, Tensor]:
-        """What the other heads predict for each unlabelled image, and whether enough of them agree: (M, U) both."""
+        """For each head, the other heads' class for each image, and whether it is selected: (M, U) both."""
         weak = weak.float()
-        if self.heads <= 2:  # a single head does the labelling: the head itself, or its only peer
+        if self.heads <= 2:  # no majority is possible: the head itself (M = 1) or the other head (M = 2) labels
             return confident(weak.flip(0), self.threshold)
-        return majority_of_others(weak.argmax(dim=-1), weak.shape[-1])
+        predicted = weak.argmax(dim=-1)  # line 8: q
+        return majority_of_others(predicted, weak.shape[-1])  # line 11: do the other heads agree?
 
     def unsupervised(self, strong: Tensor, pseudo_labels: Tensor, selected: Tensor, images: float) -> Tensor:
-        """Each head's cross-entropy on its selected pseudo-labels; `images` is the batch that a head learns from."""
-        counted = selected.sum(dim=1).clamp(min=1) if self.normaliser == "selected" else images
-        per_head = (heads_cross_entropy(strong, pseudo_labels) * selected).sum(dim=1) / counted  # (M,)
+        """L_u: the cross-entropy of the heads on their selected pseudo-labels; `images` is the batch size per head."""
+        losses = heads_cross_entropy(strong, pseudo_labels)  # line 15: l, (M, U)
+        divisor = selected.sum(dim=1).clamp(min=1) if self.normaliser == "selected" else images
+        per_head = (losses * selected).sum(dim=1) / divisor  # (M,)
         return per_head.mean() if self.reduction == "mean" else per_head.sum()

@@ -1,7 +1,7 @@
-"""Multi-Head Co-Training with routed views, ours: about as cheap as FixMatch.
+"""Multi-Head Co-Training with routed views: our variant, about as cheap as FixMatch.
 
-One strong view of each unlabelled image instead of M. A single head learns from it, drawn anew at every step; the vote
-is unchanged. docs/methods/mhct_routed.md.
+Each unlabelled image has one strong view instead of M, and one head learns from it, drawn at random at every step. The
+vote is unchanged. docs/methods/mhct_routed.md.
 """
 
 from functools import partial
@@ -18,23 +18,23 @@ from cotrain.types import Batch, Learner, Losses, Term
 
 class RoutedCoTraining(MultiHeadCoTraining):
     strong_views: Literal["shared"] = Field(
-        "shared", description="one strong view of each image, for the head that it is sent to"
+        "shared", description="one strong view of each image, for the head it is routed to"
     )
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         images = len(batch.unlabelled_rows)
-        sent = self.route(images, learner.generator)  # (M, U)
-        labelled, strong, pseudo_labels, selected = self.predict(partial(learner.net, seen=sent), batch)
-        taught = selected & sent.to(selected.device)
+        routed = self.route(images, learner.generator)  # (M, U)
+        labelled, strong, pseudo_labels, selected = self.predict(partial(learner.net, seen=routed), batch)
+        learnt = selected & routed.to(selected.device)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
-        unsupervised = self.unsupervised(strong, pseudo_labels, taught, images / self.heads)
+        unsupervised = self.unsupervised(strong, pseudo_labels, learnt, images / self.heads)
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
         return Losses(terms, {"agreement": selected.float().mean()})
 
     def route(self, images: int, generator: torch.Generator) -> Tensor:
-        """(M, U) which head learns from which image: one each, at random, all heads from equally many.
+        """(M, U) whether a head learns from an image: one random head per image, equally many images per head.
 
-        It is drawn on the host, where the sizes of the parts must be known, so that nothing waits for a GPU.
+        Drawn on the host, where the sizes of the parts must be known, so that nothing waits for a GPU.
         """
         on_host = torch.Generator().manual_seed(generator.initial_seed())
         head = torch.randperm(images, generator=on_host) % self.heads

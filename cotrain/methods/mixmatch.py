@@ -1,6 +1,6 @@
 """MixMatch (Berthelot et al., NeurIPS 2019).
 
-Labelled images, and unlabelled ones with guessed labels, are all mixed with each other. docs/methods/mixmatch.md.
+Labelled images and unlabelled images with guessed labels are all mixed with each other. docs/methods/mixmatch.md.
 """
 
 from typing import ClassVar
@@ -20,10 +20,10 @@ class MixMatch(SingleModel):
 
     unsupervised_weight: float = Field(100.0, ge=0, description="lambda_U, the weight of the unlabelled loss")
     unsupervised_ramp: float = Field(
-        1 / 64, ge=0, le=1, description="share of the steps in which lambda_U rises from 0"
+        1 / 64, ge=0, le=1, description="fraction of the steps over which lambda_U rises from 0"
     )
-    temperature: float = Field(0.5, gt=0, description="T, below 1 sharpens the guessed labels")
-    alpha: float = Field(0.5, gt=0, description="of the Beta distribution that shares for mixing are drawn from")
+    temperature: float = Field(0.5, gt=0, description="T; below 1 sharpens the guessed labels")
+    alpha: float = Field(0.5, gt=0, description="the mixing coefficients are drawn from Beta(alpha, alpha)")
 
     @property
     def views(self) -> Views:
@@ -50,7 +50,7 @@ class MixMatch(SingleModel):
 
     @torch.no_grad()
     def guess(self, learner: Learner, views: Tensor) -> Tensor:
-        """(U, C): what the network says of an image's views on average, sharpened."""
+        """(U, C): the mean prediction over an image's views, sharpened."""
         with without_update(learner.net):
             logits = torch.cat([learner.net(view) for view in views])
         return sharpen(logits.float().softmax(dim=-1).mean(dim=0), self.temperature)

@@ -1,6 +1,6 @@
 """Pi-Model (Laine & Aila, ICLR 2017), as in the tables of MixMatch and FixMatch.
 
-The network is drawn towards what it says itself of another weak view. docs/methods/pi_model.md.
+The network's predictions for two weak views of an image should match. docs/methods/pi_model.md.
 """
 
 from typing import ClassVar
@@ -18,7 +18,9 @@ class PiModel(SingleModel):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
     unsupervised_weight: float = Field(10.0, ge=0, description="lambda, the weight of the consistency loss")
-    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
+    unsupervised_ramp: float = Field(
+        0.4, ge=0, le=1, description="fraction of the steps over which lambda rises from 0"
+    )
 
     @property
     def views(self) -> Views:

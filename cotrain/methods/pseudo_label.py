@@ -1,6 +1,6 @@
 """Pseudo-Label (Lee, ICML workshop 2013), as in the tables of MixMatch and FixMatch.
 
-Where the network is sure of a weak view, it learns its own prediction on that same view. docs/methods/pseudo_label.md.
+A confident prediction for a weak view is the label of that same view. docs/methods/pseudo_label.md.
 """
 
 from typing import ClassVar, Literal
@@ -16,11 +16,14 @@ class PseudoLabel(SingleModel):
     unlabelled_ratio: ClassVar[float] = 1
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
-    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which lambda rises from 0")
+    unsupervised_ramp: float = Field(
+        0.4, ge=0, le=1, description="fraction of the steps over which lambda rises from 0"
+    )
     threshold: float = Field(0.95, ge=0, le=1, description="confidence above which a pseudo-label is used")
     mask: Literal["example", "outer"] = Field(
         "example",
-        description="sure images have a loss, or all have it in proportion to the number of sure ones (Google's code)",
+        description="example: only confident images have a loss; outer: all have, scaled by the fraction of confident "
+        "images (Google's code)",
     )
 
     @property
@@ -34,8 +37,8 @@ class PseudoLabel(SingleModel):
         with without_update(learner.net):
             (weak,) = learner.net(batch.weak[0])
         confidence, pseudo_labels = weak.detach().float().softmax(dim=-1).max(dim=-1)
-        sure = (confidence > self.threshold).float()
+        confident = (confidence > self.threshold).float()
         losses = F.cross_entropy(weak.float(), pseudo_labels, reduction="none")
-        unsupervised = (losses * sure).mean() if self.mask == "example" else losses.mean() * sure.mean()
+        unsupervised = (losses * confident).mean() if self.mask == "example" else losses.mean() * confident.mean()
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
-        return Losses(terms, {"selected": sure.mean()})
+        return Losses(terms, {"selected": confident.mean()})

@@ -1,7 +1,7 @@
 """Pseudo-labelling against confirmation bias (Arazo et al., IJCNN 2020).
 
-Every image has a soft label, recorded in the last pass; images are mixed with each other, and two regularisers keep the
-labels from collapsing. docs/methods/pseudo_label_arazo.md.
+Every image has a soft label, recorded in the previous pass. Images are mixed with each other, and two regularisers keep
+the labels from collapsing. docs/methods/pseudo_label_arazo.md.
 """
 
 import math
@@ -22,11 +22,13 @@ class ArazoPseudoLabel(SingleModel):
     terms: ClassVar[tuple[str, ...]] = ("supervised", "pseudo_label", "prior", "entropy")
 
     warmup: float = Field(
-        1 / 548, ge=0, lt=1, description="share of the steps at the start in which only labelled images are used"
+        1 / 548, ge=0, lt=1, description="fraction of the steps, at the start, that use only labelled images"
     )
-    alpha: float = Field(1.0, gt=0, description="mixing shares are drawn from Beta(alpha, alpha)")
-    prior_weight: float = Field(0.8, ge=0, description="of R_p, which asks that all classes be predicted equally often")
-    entropy_weight: float = Field(0.4, ge=0, description="of R_e, which asks for sure predictions")
+    alpha: float = Field(1.0, gt=0, description="the mixing coefficients are drawn from Beta(alpha, alpha)")
+    prior_weight: float = Field(
+        0.8, ge=0, description="weight of R_p, which encourages predicting all classes equally often"
+    )
+    entropy_weight: float = Field(0.4, ge=0, description="weight of R_e, which encourages confident predictions")
 
     @property
     def views(self) -> Views:
@@ -37,14 +39,14 @@ class ArazoPseudoLabel(SingleModel):
         return {"labels": labels, "recorded": labels.clone()}
 
     def first(self, steps: int) -> int:
-        """The step after the warm-up."""
+        """The first step after the warm-up."""
         return math.ceil(self.warmup * steps)
 
     def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> list[int]:
         return pass_starts(self.first(steps), steps, unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """The labels of the pass that begins are what was recorded in the last; at first, what the network says."""
+        """Labels for the next pass: the predictions recorded in the previous one, or new ones before the first."""
         labels, recorded = learner.memory["labels"], learner.memory["recorded"]
         if learner.step == self.first(learner.steps):
             with evaluating(learner.net), batch_statistics(learner.net):
@@ -61,8 +63,8 @@ class ArazoPseudoLabel(SingleModel):
             images = torch.cat([batch.x, batch.weak[0]])
             targets = torch.cat([self.one_hot(learner, batch), learner.memory["labels"][batch.unlabelled_rows]])
             with torch.no_grad(), without_update(learner.net):
-                (plain,) = learner.net(images)
-            learner.memory["recorded"][batch.unlabelled_rows] = plain[labelled:].float().softmax(dim=-1)
+                (unmixed,) = learner.net(images)
+            learner.memory["recorded"][batch.unlabelled_rows] = unmixed[labelled:].float().softmax(dim=-1)
 
         order = torch.randperm(len(images), generator=learner.generator, device=images.device)
         share = beta(self.alpha, (1,), learner.generator)

@@ -1,6 +1,7 @@
 """ReMixMatch (Berthelot et al., ICLR 2020).
 
-MixMatch, whose guesses are aligned with the labels' distribution and anchor strong views. docs/methods/remixmatch.md.
+MixMatch whose guessed labels are aligned with the label distribution and are the targets of strong views.
+docs/methods/remixmatch.md.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,9 @@ from cotrain.augment.ctaugment import initial_rates, learn_rates
 from cotrain.ops import interleaved_logits, mix_pool, sharpen, soft_cross_entropy, without_update
 from cotrain.types import Batch, Learner, Losses, Pool, SingleModel, Term, Views
 
-REMEMBERED = 128  # batches whose mean prediction is kept
-DECAY = 0.999  # of the labels' running average
-TURNS = (0, 2, 1, 3)  # quarter turns of the first, second.. quarter of a batch
+REMEMBERED = 128  # batches whose mean predictions are kept
+DECAY = 0.999  # of the running average of the labels
+TURNS = (0, 2, 1, 3)  # rotations, in units of 90 degrees, of the four quarters of a batch
 
 
 class ReMixMatch(SingleModel):
@@ -26,15 +27,15 @@ class ReMixMatch(SingleModel):
     terms: ClassVar[tuple[str, ...]] = ("supervised", "mixed", "unmixed", "rotation")
 
     strong_views: int = Field(8, ge=1, description="K, strong views of each unlabelled image")
-    unsupervised_weight: float = Field(1.0, ge=0, description="of the three unlabelled terms together")
+    unsupervised_weight: float = Field(1.0, ge=0, description="weight of all three unlabelled terms")
     unsupervised_ramp: float = Field(
-        1 / 64, ge=0, le=1, description="share of the steps in which all of them but rotation rise from 0"
+        1 / 64, ge=0, le=1, description="fraction of the steps over which all of them except rotation rise from 0"
     )
     mixed_weight: float = Field(1.5, ge=0, description="lambda_U, the weight of mixed unlabelled images")
-    unmixed_weight: float = Field(0.5, ge=0, description="lambda_U1, the weight of the first strong view, not mixed")
-    rotation_weight: float = Field(0.5, ge=0, description="lambda_r, the weight of telling how an image was turned")
-    temperature: float = Field(0.5, gt=0, description="T, below 1 sharpens the guessed labels")
-    alpha: float = Field(0.75, gt=0, description="of the Beta distribution that shares for mixing are drawn from")
+    unmixed_weight: float = Field(0.5, ge=0, description="lambda_U1, the weight of the first strong view, unmixed")
+    rotation_weight: float = Field(0.5, ge=0, description="lambda_r, the weight of predicting an image's rotation")
+    temperature: float = Field(0.5, gt=0, description="T; below 1 sharpens the guessed labels")
+    alpha: float = Field(0.75, gt=0, description="the mixing coefficients are drawn from Beta(alpha, alpha)")
 
     @property
     def views(self) -> Views:
@@ -85,7 +86,7 @@ class ReMixMatch(SingleModel):
 
     @torch.no_grad()
     def guess(self, learner: Learner, weak: Tensor, labels: Tensor) -> Tensor:
-        """(U, C): aligned and sharpened predictions. Then both distributions learn of this step."""
+        """(U, C): aligned and sharpened predictions. Then update both distributions with this step's batch."""
         with without_update(learner.net):
             (logits,) = learner.net(weak)
         predicted = logits.float().softmax(dim=-1)
@@ -96,7 +97,7 @@ class ReMixMatch(SingleModel):
         return guessed
 
     def rotation(self, learner: Learner, images: Tensor) -> Tensor:
-        """Cross-entropy of the turns of the batch's four quarters, from the method's own output."""
+        """Cross-entropy of the rotations, predicted by the `extra` output."""
         turned, turns = rotated(images)
         with without_update(learner.net):
             (outputs,) = learner.net(turned, extra=True)
@@ -105,15 +106,15 @@ class ReMixMatch(SingleModel):
 
 
 def align(predicted: Tensor, wanted: Tensor, usual: Tensor) -> Tensor:
-    """Predictions whose classes are as frequent as wanted, where they are usually otherwise."""
+    """Distribution alignment: scale by the ratio of the wanted to the usual class frequencies."""
     aligned = predicted * (1e-6 + wanted) / (1e-6 + usual)
     return aligned / aligned.sum(dim=-1, keepdim=True)
 
 
 def rotated(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Images by quarters of the batch, and how often each was turned by 90 degrees.
+    """The images, rotated by quarters of the batch, and each image's rotation in units of 90 degrees.
 
-    Those that are not square are turned upside down only.
+    Images that are not square are only rotated by 180 degrees.
     """
     square = images.shape[-1] == images.shape[-2]
     quarters = list(zip(images.tensor_split(len(TURNS)), TURNS if square else (0, 2, 0, 2), strict=True))

@@ -1,4 +1,4 @@
-"""Labelled images only: the yardstick that says whether the unlabelled images helped."""
+"""Labelled images only: the baseline that shows whether unlabelled images help."""
 
 from typing import ClassVar
 

@@ -1,6 +1,6 @@
 """Temporal Ensembling (Laine & Aila, ICLR 2017).
 
-The network is drawn towards the average of what it said of the same image in earlier passes over the data.
+The network's prediction should match the average of its predictions for the same image in earlier passes.
 docs/methods/temporal_ensembling.md.
 """
 
@@ -20,7 +20,10 @@ class TemporalEnsembling(SingleModel):
 
     unsupervised_weight: float = Field(30.0, ge=0, description="w_max, the weight of the consistency loss")
     unsupervised_ramp: float = Field(
-        0.27, ge=0, le=1, description="share of the steps in which the weight rises by exp(-5 (1 - t)^2); 0: no rise"
+        0.27,
+        ge=0,
+        le=1,
+        description="fraction of the steps over which the weight rises as exp(-5 (1 - t)^2); 0: no ramp",
     )
     momentum: float = Field(0.6, ge=0, lt=1, description="alpha, the decay of the ensemble")
 
@@ -41,10 +44,10 @@ class TemporalEnsembling(SingleModel):
         (logits,) = learner.net(torch.cat([batch.x, batch.weak[0]]))
         supervised = F.cross_entropy(logits[: len(batch.y)].float(), batch.y)
 
-        outputs = logits.float().softmax(dim=-1)  # labelled images take part too
+        outputs = logits.float().softmax(dim=-1)  # of the labelled images too
         rows = torch.cat([batch.labelled_rows, batch.unlabelled_rows])
         updates = learner.memory["updates"][rows, None]
-        known = updates > 0  # nobody has been seen before the first pass
+        known = updates > 0  # no image has a target in the first pass
         targets = learner.memory["ensemble"][rows] / (1 - self.momentum ** updates.clamp(min=1))
         unsupervised = ((outputs - targets).square() * known).mean()
         self.remember(learner.memory, rows, outputs.detach())
@@ -52,7 +55,7 @@ class TemporalEnsembling(SingleModel):
         return Losses(terms, {"known": known.float().mean()})
 
     def remember(self, memory: dict[str, Tensor], rows: Tensor, outputs: Tensor) -> None:
-        """Z <- alpha Z + (1 - alpha) z; an image that is in the batch several times counts once, with its mean z."""
+        """Z <- alpha Z + (1 - alpha) z; an image that occurs several times in a batch counts once, with its mean z."""
         times = (rows[:, None] == rows).sum(dim=1, keepdim=True)
         step = (1 - self.momentum) * (outputs - memory["ensemble"][rows])
         memory["ensemble"].index_add_(0, rows, step / times)

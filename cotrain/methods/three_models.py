@@ -1,6 +1,6 @@
 """Standard co-training with three separate models: the cost baseline of the Multi-Head Co-Training paper.
 
-The losses are those of multi-head co-training; nothing is shared but the images. docs/methods/three_models.md.
+The losses are those of Multi-Head Co-Training, but the models share no weights. docs/methods/three_models.md.
 """
 
 from cotrain.methods.mhct import MultiHeadCoTraining

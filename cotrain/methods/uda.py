@@ -1,6 +1,6 @@
 """Unsupervised Data Augmentation (Xie et al., NeurIPS 2020).
 
-Where the network is sure of a weak view, its sharpened prediction is learnt on a strong view. docs/methods/uda.md.
+Confident predictions on weak views, sharpened, are the targets for strong views. docs/methods/uda.md.
 """
 
 import math
@@ -17,17 +17,17 @@ from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 class UDA(SingleModel):
     paper_optim: ClassVar = {"lr": 0.03, "momentum": 0.9}
 
-    threshold: float = Field(0.8, ge=0, le=1, description="confidence above which a prediction is learnt")
-    temperature: float = Field(0.4, gt=0, description="the weak views' logits are divided by it")
+    threshold: float = Field(0.8, ge=0, le=1, description="confidence above which a prediction is used")
+    temperature: float = Field(0.4, gt=0, description="divides the logits of weak views; below 1 sharpens")
     tsa: Literal["off", "linear", "exp", "log"] = Field(
         "off",
-        description="training signal annealing: labelled images that the network is surer of than a rising threshold "
+        description="training signal annealing: labelled images predicted with more confidence than a rising threshold "
         "have no loss",
     )
     weak_pass: Literal["joint", "separate"] = Field(
         "separate",
-        description="weak views in the same batch as the rest and carried through backward (released code), "
-        "or in a pass of their own without gradient (cheaper)",
+        description="joint: weak views share one batch and the backward pass with the other images (released code); "
+        "separate: weak views have their own pass without gradient (cheaper)",
     )
 
     @property
@@ -36,14 +36,14 @@ class UDA(SingleModel):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
-        sure = (weak.softmax(dim=-1).amax(dim=-1) > self.threshold).float()
-        unsupervised = (kl_divergence(weak / self.temperature, strong) * sure).mean()
+        confident = (weak.softmax(dim=-1).amax(dim=-1) > self.threshold).float()
+        unsupervised = (kl_divergence(weak / self.temperature, strong) * confident).mean()
         supervised = self.supervised(labelled, batch.y, learner.progress)
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
-        return Losses(terms, {"selected": sure.mean()})
+        return Losses(terms, {"selected": confident.mean()})
 
     def supervised(self, logits: Tensor, y: Tensor, progress: float) -> Tensor:
-        """The cross-entropy of the images that are not learnt too well yet."""
+        """The cross-entropy of the images whose confidence is not above the annealing threshold."""
         losses = F.cross_entropy(logits, y, reduction="none")
         if self.tsa == "off":
             return losses.mean()
@@ -51,6 +51,6 @@ class UDA(SingleModel):
         return (losses * kept).sum() / kept.sum().clamp(min=1)
 
     def most(self, progress: float, classes: int) -> float:
-        """The highest probability of its class with which a labelled image is still learnt: rises from 1 / C to 1."""
+        """The annealing threshold, the highest confidence that still has a loss: rises from 1 / C to 1."""
         rises = {"linear": progress, "exp": math.exp(5 * (progress - 1)), "log": 1 - math.exp(-5 * progress)}
         return 1 / classes + rises[self.tsa] * (1 - 1 / classes)

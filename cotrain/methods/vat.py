@@ -1,6 +1,6 @@
 """Virtual Adversarial Training (Miyato et al., TPAMI 2018) with entropy minimisation.
 
-The network must say the same of an image and of its most harmful small perturbation, and be sure. docs/methods/vat.md.
+Predictions must be confident, and stable under the small perturbation that changes them most. docs/methods/vat.md.
 """
 
 from typing import ClassVar, Literal
@@ -13,7 +13,7 @@ from torch import Tensor
 from cotrain.ops import entropy, full_precision, kl_divergence, without_update
 from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
 
-VALUES = 3 * 32 * 32  # of the image that epsilon is meant for
+VALUES = 3 * 32 * 32  # per image, at the size for which epsilon is given
 
 
 class VAT(SingleModel):
@@ -22,17 +22,21 @@ class VAT(SingleModel):
     terms: ClassVar[tuple[str, ...]] = ("supervised", "adversarial", "entropy")
 
     unsupervised_weight: float = Field(0.3, ge=0, description="weight of the adversarial loss")
-    unsupervised_ramp: float = Field(0.4, ge=0, le=1, description="share of the steps in which that rises from 0")
-    entropy_weight: float = Field(0.06, ge=0, description="weight of the entropy, from the start")
+    unsupervised_ramp: float = Field(
+        0.4, ge=0, le=1, description="fraction of the steps over which that weight rises from 0"
+    )
+    entropy_weight: float = Field(0.06, ge=0, description="weight of the entropy; constant")
     epsilon: float = Field(
         12.0,
         gt=0,
-        description="L2 norm of the perturbation of a normalised 3x32x32 image (12: 6 for pixels in [-1, 1]); "
-        "those of other sizes have the same per value",
+        description="L2 norm of the perturbation of a normalised 3x32x32 image (12 is 6 for pixels in [-1, 1]); "
+        "scaled to other sizes so that the mean square per value is the same",
     )
-    xi: float = Field(1e-3, gt=0, description="L2 norm, in the same units, of the step that probes for the direction")
+    xi: float = Field(
+        1e-3, gt=0, description="L2 norm, in the same units, of the random step that starts the power iteration"
+    )
     kl: Literal["paper", "reverse"] = Field(
-        "paper", description="KL of the clean to the perturbed prediction, or the other way round (Google's code)"
+        "paper", description="paper: KL(clean || perturbed); reverse: KL(perturbed || clean), as in Google's code"
     )
 
     @property
@@ -59,7 +63,7 @@ class VAT(SingleModel):
         return Losses(terms)
 
     def perturbation(self, learner: Learner, images: Tensor, clean: Tensor) -> Tensor:
-        """One power iteration: the direction in which the KL grows fastest, a small random step away."""
+        """One power iteration from a small random step: the direction in which the KL divergence grows fastest."""
         noise = torch.randn(images.shape, generator=learner.generator, device=images.device)
         probe = (self.xi * unit(noise)).requires_grad_()
         with torch.enable_grad():
@@ -72,7 +76,7 @@ class VAT(SingleModel):
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Each image of L2 norm 1; zero stays zero."""
+    """Scale each image to L2 norm 1; zero stays zero."""
     flat = vectors.flatten(1)
     flat = flat / (1e-12 + flat.abs().amax(dim=1, keepdim=True))
     return (flat * (1e-6 + flat.square().sum(dim=1, keepdim=True)).rsqrt()).view_as(vectors)
