@@ -1,7 +1,7 @@
-"""Several methods under one protocol: the same data, splits, network and seeds, and the same steps or the same time.
+"""Compare methods under one protocol: the same data, splits, network and seeds, and the same steps or the same time.
 
-A comparison is a folder: plan.json, a run folder for each method and seed, and the tables. What is done is not done
-again. Several processes may work on one comparison: each takes the next run that nobody trains.
+A comparison is a folder: plan.json, a run folder for each method and seed, and the tables. Finished runs are not
+repeated. Several processes can work on one comparison: each takes the next run that no other process is training.
 """
 
 import shlex
@@ -29,21 +29,21 @@ from cotrain.training.distributed import ALONE
 from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
-AGAIN = 1_000  # from the seed of a training to that of another one on the same split
+REPEAT_OFFSET = 1_000  # between the seeds of repeated trainings on the same split
 
 IN_PAPERS = ("kind", "lr", "momentum", "weight_decay")  # optimiser settings that a method's paper may set
 
-WHOLE = ".lock-whole"  # held until the page is written; the run's own only while it is trained
+WHOLE = ".lock-whole"  # held until the report is written; the run's own lock is held only during training
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, perhaps with other settings: `fixmatch`, or `mhct:heads=5`."""
+    """A method, optionally with changed settings: `fixmatch`, or `mhct:heads=5`."""
 
     name: str
     method: str
     settings: Mapping[str, Any]
-    again: int = 0  # how many trainings on the same split are before this one
+    again: int = 0  # number of earlier trainings on the same split
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
@@ -56,23 +56,23 @@ class Contender:
         return cls(name, method_class(method).name, {f"method.{key}": value for key, _, value in pairs})
 
     def config(self, base: Config) -> Config:
-        """A recipe's settings of its own method hold for that method and its variants; others have their own.
+        """The recipe's method settings apply to its own method and variants of it; other methods keep their defaults.
 
-        With `optim.per_method`, they also have the optimiser settings of their papers.
+        With `optim.per_method`, other methods also use the optimiser settings of their papers.
         """
         return base.changed({"method": self.method, **self.settings})
 
 
 def contenders(methods: str) -> list[Contender]:
-    """From `a,b:key=value,c`, or `all`."""
+    """Parse `a,b:key=value,c`, or `all`."""
     names = ["mhct", *(name for name in METHODS if name != "mhct")] if methods == "all" else methods.split(",")
-    found = [Contender.parse(name) for name in names if name.strip()]
-    if not found:
-        raise UserError(f"--methods is empty; there are: {', '.join(METHODS)}")
-    for number, contender in enumerate(found):
-        if contender in found[:number]:
-            raise UserError(f"--methods has {contender.name} twice")
-    return found
+    parsed = [Contender.parse(name) for name in names if name.strip()]
+    if not parsed:
+        raise UserError(f"--methods is empty; choose from: {', '.join(METHODS)}")
+    for number, contender in enumerate(parsed):
+        if contender in parsed[:number]:
+            raise UserError(f"--methods lists {contender.name} twice")
+    return parsed
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Comparison:
     contenders: Sequence[Contender]
     seeds: Sequence[int]
     equal: Equal
-    minutes: float | None  # of each run, if time is equal; none: as long as the first method takes
-    what: str = "methods"  # are compared
-    for_all: Mapping[str, Any] = field(default_factory=dict)  # optimiser settings that the user asked for
+    minutes: float | None  # per run, if time is equal; None: as long as the first method takes
+    what: str = "methods"  # what is compared
+    for_all: Mapping[str, Any] = field(default_factory=dict)  # optimiser settings that the user set, for all methods
 
     @classmethod
     def of(
@@ -102,21 +102,21 @@ class Comparison:
         settings: Mapping[str, Any] | None = None,
         what: str = "methods",
     ) -> "Comparison":
-        """With everything checked that can be, before anything is written."""
+        """Check everything that can be checked before anything is written."""
         if seeds < 1:
-            raise UserError(f"--seeds {seeds}: there must be one at least")
+            raise UserError(f"--seeds {seeds}: use at least one seed")
         if minutes is not None and (equal == "steps" or minutes <= 0):
-            raise UserError("--minutes is for --equal time, and more than 0")
+            raise UserError("--minutes needs --equal time and a value above 0")
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first, optim = base.run.seed, base.optim.model_dump()
         for_all = {f"optim.{name}": optim[name] for name in IN_PAPERS if f"optim.{name}" in changes}
         named = [replace(contender, settings={**for_all, **contender.settings}) for contender in contenders]
-        made = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
-        for contender in made.contenders:
+        comparison = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
+        for contender in comparison.contenders:
             check_trainable(contender.config(base), dataset)
-            check_batches(contender.config(base), made.split(first))
-        return made
+            check_batches(contender.config(base), comparison.split(first))
+        return comparison
 
     def split(self, seed: int) -> Split:
         split = draw_split(self.dataset, self.base.data, seed)
@@ -127,29 +127,29 @@ class Comparison:
         return self.folder / contender.name.replace(":", ",") / f"seed-{seed}"
 
     def plan(self, console: Console) -> dict[str, Length]:
-        """How long every method's runs are."""
+        """The length of each method's runs."""
         return self.planning.lengths(console)
 
     @property
     def planning(self) -> Planning:
-        configs, alone = self.configs, Contender(BASELINE_METHOD, BASELINE_METHOD, self.for_all)
+        configs, baseline = self.configs, Contender(BASELINE_METHOD, BASELINE_METHOD, self.for_all)
         return Planning(
             folder=self.folder,
             dataset=self.dataset,
             split=self.split(self.seeds[0]),
             protocol=self._protocol(),
-            configs={**configs, BASELINE_METHOD: configs.get(BASELINE_METHOD, alone.config(self.base))},
+            configs={**configs, BASELINE_METHOD: configs.get(BASELINE_METHOD, baseline.config(self.base))},
             equal=self.equal,
             minutes=self.minutes,
         )
 
     @property
     def configs(self) -> dict[str, Config]:
-        """By name of what is compared; with the recipe's steps, which equal time changes."""
+        """The config of each contender by name. The steps are the recipe's; equal time changes them."""
         return {contender.name: contender.config(self.base) for contender in self.contenders}
 
     def _protocol(self) -> dict[str, dict[str, Any]]:
-        """What must be the same for all runs of a comparison."""
+        """The settings that all runs of a comparison must share."""
         settings = self.base.changed({"run.seed": 0}).model_dump(exclude={"method"})
         compared = {"of": self.what, "data": self.dataset.fingerprint, "equal": self.equal, "minutes": self.minutes}
         for_all = {key: value for key, value in self.for_all.items() if self.base.optim.per_method}
@@ -158,9 +158,9 @@ class Comparison:
     def train(
         self, console: Console, finished: Callable[[Mapping[str, Length]], object] = lambda plan: None
     ) -> tuple[dict[str, Length], list[str]]:
-        """All runs that are not done and that nobody else trains, seed by seed; what failed, in words.
+        """Train all runs that are unfinished and that no other process is training, seed by seed. Returns the failures.
 
-        After each run `finished` is called, so that what is there is seen before all is done.
+        `finished` is called after each run, to show intermediate results.
         """
         plan, failed = self.plan(console), []
         runs = [(contender, seed) for seed in self.seeds for contender in self.contenders]
@@ -168,7 +168,7 @@ class Comparison:
             self._begun(contender, seed, plan)
         seconds = [0.0 if self.result(*run) else plan[run[0].name].seconds for run in runs]
         done = sum(self._is_whole(*run) for run in runs)
-        say(console, f"{len(runs)} runs, {done} done; about {clock(sum(seconds))} for the others -> {self.folder}")
+        say(console, f"{len(runs)} runs, {done} done; about {clock(sum(seconds))} for the rest -> {self.folder}")
         for number, (contender, seed) in enumerate(runs, start=1):
             if self._is_whole(contender, seed):
                 continue
@@ -179,14 +179,14 @@ class Comparison:
                     trained(run, self.dataset, ALONE, console, part_of=Job(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
-                say(console, f"{title}: another process trains it")
+                say(console, f"{title}: another process is training it")
             except UserError as error:
                 say(console, f"{title}: {error}")
                 failed.append(f"{contender.name}, seed {seed}: {error}")
         return plan, failed
 
     def _begun(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run | None:
-        """Finished or not. Numbers of a run that was made with other settings must not stand under these."""
+        """The existing run, finished or not. It must have the same settings, or the table would mix different ones."""
         folder = self.run_folder(contender, seed)
         if not (folder / "config.json").exists():
             return None
@@ -198,7 +198,7 @@ class Comparison:
         return run
 
     def _config(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Config:
-        changes = {"run.seed": seed + AGAIN * contender.again, "optim.steps": plan[contender.name].steps}
+        changes = {"run.seed": seed + REPEAT_OFFSET * contender.again, "optim.steps": plan[contender.name].steps}
         return contender.config(self.base).changed(changes)
 
     def _create(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
@@ -206,7 +206,7 @@ class Comparison:
         return Run.create(self.run_folder(contender, seed), config, self.split(seed), command)
 
     def _is_whole(self, contender: Contender, seed: int) -> bool:
-        """Whoever is killed after the result leaves a run without its page, or without its figures elsewhere."""
+        """A process killed after writing the result may leave a run without its report or TensorBoard figures."""
         folder, wanted = self.run_folder(contender, seed), self.base.run
         page = not wanted.report or (folder / "report.html").exists()
         figures = wanted.track != "tensorboard" or has_figures(folder)
@@ -218,21 +218,21 @@ class Comparison:
 
     @property
     def images(self) -> str:
-        """In words."""
+        """How many images of each kind there are."""
         split = self.split(self.seeds[0])
-        parts = {"labels": split.labelled, "unlabelled": split.unlabelled, "valid": split.valid}
+        parts = {"labels": split.labelled, "unlabelled": split.unlabelled, "validation": split.valid}
         return ", ".join(
             [*(f"{len(rows):,} {part}" for part, rows in parts.items() if rows), f"{len(split.test):,} test images"]
         )
 
     @property
     def caption(self) -> str:
-        """What the table is of."""
+        """The caption of the table."""
         return f"{self.dataset.name}: {self.images}; {self.base.model.backbone}; equal {self.equal}; {self.over_seeds}"
 
     @property
     def over_seeds(self) -> str:
-        """What stands in the cells of a table."""
+        """What the cells of a table show."""
         if len(self.seeds) == 1:
             return in_words(self.seeds)
         return (
@@ -241,7 +241,7 @@ class Comparison:
         )
 
     def table(self, plan: Mapping[str, Length]) -> Table:
-        """What is finished so far, one row a method, each against the first over the seeds that both have."""
+        """The results so far, one row per method, each compared with the first method over their common seeds."""
         results = {
             contender.name: {seed: result for seed in self.seeds if (result := self.result(contender, seed))}
             for contender in self.contenders
@@ -269,7 +269,7 @@ class Comparison:
 
 
 def by_seed(results: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, float]:
-    """Of the seeds that have one, in their order."""
+    """The values of the seeds that have one, in the order of the seeds."""
     return {seed: result[name] for seed, result in sorted(results.items()) if result[name] is not None}
 
 
@@ -292,17 +292,17 @@ def compare(
     memory: float | None = None,
     console: Console | None = None,
 ) -> Table:
-    """Train several methods on `data` and put them side by side, in the folder `out`; what is done there stays.
+    """Train several methods on `data` and compare them in one table. Finished runs in the folder `out` are kept.
 
-    `methods` are names with commas between them, as in "mhct,fixmatch,mhct:heads=5", or "all"; the others
-    are compared with the first. Seeds are counted from `run.seed`. Under the published recipes every method has the
-    optimiser settings of its own paper; with `same_optimiser` all have the recipe's. The rest is as in `fit`.
+    `methods` are comma-separated names, as in "mhct,fixmatch,mhct:heads=5", or "all"; each is compared with the first.
+    Seeds count up from `run.seed`. Under the published recipes, every method uses the optimiser settings of its own
+    paper; with `same_optimiser`, all use the recipe's. The other arguments are those of `fit`.
     """
     console = console or Console(quiet=True)
     data = opened(data, config, settings or {}, memory, console)
     for key in settings or {}:
         if key.partition(".")[0] == "method":
-            raise UserError(f"{key}: say it for the method it is of, as in --methods mhct:heads=5")
+            raise UserError(f"{key}: set it for one method, as in --methods mhct:heads=5")
     comparison = Comparison.of(
         data,
         Path(out) if out is not None else Path("runs") / f"compare-{data.name}",
@@ -324,5 +324,5 @@ def compare(
     say(console, f"\n{comparison.caption}\n\n{table.text}")
     say(console, f"also as {comparison.folder / 'table'}.txt, .csv, .md and .tex")
     if failed:
-        raise UserError(f"{len(failed)} runs failed; {failed[0]}; the same command tries again")
+        raise UserError(f"{len(failed)} runs failed; {failed[0]}; run the same command to retry")
     return table

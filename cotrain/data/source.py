@@ -1,4 +1,4 @@
-"""Batches: rows and views are a function of (seed, step), so resuming needs no loader state."""
+"""Batches. Rows and views depend only on (seed, step), so resuming needs no loader state."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +15,12 @@ from cotrain.types import NOTHING, Batch, UserError, Views
 
 
 class Source:
-    """Draws B labelled and U unlabelled images a step, and makes their views.
+    """Draws B labelled and U unlabelled images per step, and makes their views.
 
-    They are drawn with replacement, unless the method wants each unlabelled image once in a pass.
+    Images are drawn with replacement, unless the method passes over the unlabelled images in shuffled order.
 
-    `part` is (rank, ranks): all ranks draw the same, and each makes only the views of its own rows, every `ranks`-th;
-    the others are zeros, unless the method needs all views.
+    `part` is (rank, ranks). All ranks draw the same images, and each makes only the views of its own rows, every
+    `ranks`-th; the others are zeros, unless the method needs all views.
     """
 
     def __init__(
@@ -42,43 +42,43 @@ class Source:
         self.labelled_rows = np.asarray(split.labelled)
         self.unlabelled_rows = np.asarray(split.unlabelled)
         self.policy, self.views = policy, views
-        fewer = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
-        self.labelled_policy = policy.model_copy(update=fewer)
-        self.passes: dict[int, NDArray[np.int64]] = {}  # the newest shuffling of the unlabelled rows
+        changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
+        self.labelled_policy = policy.model_copy(update=changes)
+        self.passes: dict[int, NDArray[np.int64]] = {}  # the current pass number and its shuffled unlabelled rows
         self.labelled, self.unlabelled = labelled, unlabelled
         self.seed, self.device = seed, device
         self.own = slice(None) if views.whole else slice(part[0], None, part[1])
         self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
-        """`rates` are CTAugment's, for views that are made by them; None: as before anything was learned."""
+        """The batch of one step. `rates` are those of CTAugment, if the views need them; None: the initial rates."""
         rng = np.random.default_rng((self.seed, step))
         rows = rng.choice(self.labelled_rows, self.labelled)
-        index = self._of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
+        index = self._next_of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         height, width = self.images.shape[1:3]
         weak, strong, x_strong = self.views.weak, self.views.strong, self.views.labelled_strong
-        images, (near_rows, near_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
-        x = self._render(images, near_rows, draw_weak(self.policy, len(rows), height, width, rng))
+        images, (held_rows, held_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
+        x = self._render(images, held_rows, draw_weak(self.policy, len(rows), height, width, rng))
         n = weak * len(index)
         weak_draw = draw_weak(self.policy, n, height, width, rng) if self.views.weak_augment else draw_plain(n)
         probe, probe_bins = NOTHING, NOTHING
         if self.views.ctaugment == "none":
             draw = draw_strong(self.policy, strong * len(index), height, width, rng)
             x_draw = draw_strong(self.labelled_policy, x_strong * len(rows), height, width, rng)
-            strong_views = self._render(images, np.tile(near_index, strong), draw)
-            x_strong_views = self._render(images, np.tile(near_rows, x_strong), x_draw)
+            strong_views = self._render(images, np.tile(held_index, strong), draw)
+            x_strong_views = self._render(images, np.tile(held_rows, x_strong), x_draw)
         else:
             rates = ctaugment.initial_rates() if rates is None else rates
-            strong_views = self._by_rates(images, np.tile(near_index, strong), strong * len(index), rates, rng)
-            x_strong_views = self._by_rates(images, np.tile(near_rows, x_strong), x_strong * len(rows), rates, rng)
+            strong_views = self._by_rates(images, np.tile(held_index, strong), strong * len(index), rates, rng)
+            x_strong_views = self._by_rates(images, np.tile(held_rows, x_strong), x_strong * len(rows), rates, rng)
             changes = ctaugment.draw_probe(len(rows), rng)
-            probe = self._changed(images, near_rows, changes, rng)
+            probe = self._changed(images, held_rows, changes, rng)
             probe_bins = torch.from_numpy(changes.bins).to(self.device)
         return Batch(
             x=x,
             y=self.labels[torch.from_numpy(rows).to(self.device)],
             labelled_rows=torch.from_numpy(rows).to(self.device),
-            weak=self._render(images, np.tile(near_index, weak), weak_draw).unflatten(0, (weak, len(index))),
+            weak=self._render(images, np.tile(held_index, weak), weak_draw).unflatten(0, (weak, len(index))),
             strong=strong_views.unflatten(0, (strong, len(index))),
             unlabelled_rows=torch.from_numpy(index).to(self.device),
             x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
@@ -86,8 +86,8 @@ class Source:
             probe_bins=probe_bins,
         )
 
-    def _of_pass(self, step: int) -> NDArray[np.int64]:
-        """The next U of the unlabelled rows, which are shuffled anew for every pass."""
+    def _next_of_pass(self, step: int) -> NDArray[np.int64]:
+        """The next U unlabelled rows; every pass has a new order."""
         places = np.arange(step * self.unlabelled, (step + 1) * self.unlabelled)
         passes, places = np.divmod(places, len(self.unlabelled_rows))
         return np.concatenate([self._shuffled(number)[places[passes == number]] for number in np.unique(passes)])
@@ -99,25 +99,25 @@ class Source:
         return self.passes[number]
 
     def generator(self, step: int) -> torch.Generator:
-        """Randomness for the method itself."""
+        """The random generator of the method at this step."""
         state = np.random.SeedSequence((self.seed, step, 1)).generate_state(1, np.uint64)
         return torch.Generator(self.device).manual_seed(int(state[0]))
 
     def batches(self, first: int, end: int, rates: Tensor | None = None) -> Iterator[Batch]:
         """The batches of these steps, in order.
 
-        While one is used, the next is made in a thread of its own, unless its views depend on the rates that this step
+        A thread makes the next batch while this one is used, unless its views depend on the rates that this step
         learns.
         """
         if self.views.ctaugment != "none":
             yield from (self.batch(step, rates) for step in range(first, end))
             return
-        with ThreadPoolExecutor(1) as maker:
-            coming = maker.submit(self.batch, first)
+        with ThreadPoolExecutor(1) as executor:
+            upcoming = executor.submit(self.batch, first)
             for step in range(first, end):
-                batch = coming.result()
+                batch = upcoming.result()
                 if step + 1 < end:
-                    coming = maker.submit(self.batch, step + 1)
+                    upcoming = executor.submit(self.batch, step + 1)
                 yield batch
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
@@ -128,7 +128,7 @@ class Source:
     def _by_rates(
         self, images: Tensor, own_rows: NDArray[np.int64], n: int, rates: Tensor, rng: np.random.Generator
     ) -> Tensor:
-        """Strong views as CTAugment's rates have them."""
+        """Strong views by CTAugment."""
         changes = ctaugment.draw_policy(rates, n, rng)
         if self.views.ctaugment == "cutout":
             changes = ctaugment.then_cutout(changes, rng)
@@ -137,7 +137,7 @@ class Source:
     def _changed(
         self, images: Tensor, own_rows: NDArray[np.int64], changes: ctaugment.Recipe, rng: np.random.Generator
     ) -> Tensor:
-        """Weak views, changed. That is done on the CPU."""
+        """Weak views with these operations applied, on the CPU."""
         height, width = self.images.shape[1:3]
         draw = draw_weak(self.policy, len(changes), height, width, rng)[self.own]
         weak = pixels(images, own_rows, draw, self.policy).cpu().numpy()
@@ -146,7 +146,7 @@ class Source:
         return self._among_all(normalised(changed, rows, plain, self.policy, self.mean, self.std), len(changes))
 
     def _among_all(self, own: Tensor, n: int) -> Tensor:
-        """This rank's views at their places among all n."""
+        """All n views: this rank's own at their places, zeros elsewhere."""
         if len(own) == n:
             return own
         every = own.new_zeros(n, *own.shape[1:]).to(memory_format=torch.channels_last)
@@ -160,16 +160,16 @@ def check_fits(images: Images, device: torch.device) -> None:
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         if images.nbytes > free:
             raise UserError(
-                f"the images take {images.nbytes / 1e9:.1f} GB, and the GPU has {free / 1e9:.1f} GB left; "
-                "images as files in a folder are read as they are used with --memory 0"
+                f"the images need {images.nbytes / 1e9:.1f} GB, but the GPU has only {free / 1e9:.1f} GB left; "
+                "if they are files in a folder, use --memory 0 to read them during training"
             )
 
 
 def near(
     images: Images, rows: Sequence[NDArray[np.int64]], device: torch.device
 ) -> tuple[Tensor, list[NDArray[np.int64]]]:
-    """A tensor that holds the images of all these rows, and where in it they are; what lies in a file is read."""
+    """A tensor that holds the images of all these rows, read from disk if necessary, and their places in it."""
     if isinstance(images, Tensor):
         return images, list(rows)
     needed, places = np.unique(np.concatenate(rows), return_inverse=True)
-    return images[needed].to(device), np.split(places, np.cumsum([len(some) for some in rows])[:-1])
+    return images[needed].to(device), np.split(places, np.cumsum([len(part) for part in rows])[:-1])

@@ -1,4 +1,4 @@
-"""From data to a finished run: split, labelled-only yardstick, training, and one look at the test images."""
+"""From data to a finished run: split, labelled-only baseline, training, and one evaluation on the test images."""
 
 import platform
 import shlex
@@ -39,11 +39,11 @@ WORTH_ESTIMATING = 200  # steps
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished run: its folder, what result.json says, and the model."""
+    """A finished run: its folder, the contents of result.json, and the model."""
 
     folder: Path
     result: Mapping[str, Any]
-    network: OwnNetwork | None = None  # the user's own, if it was given to `fit`
+    network: OwnNetwork | None = None  # the user's own network, if `fit` got one
 
     @property
     def model(self) -> Model:
@@ -64,23 +64,23 @@ def fit(
     memory: float | None = None,
     console: Console | None = None,
 ) -> Fitted:
-    """Train on `data` and keep everything in the folder `out`.
+    """Train on `data` and write everything to the folder `out`.
 
-    `config` is a recipe's (by default `digits` for the digits and `small32` for other images); `settings` are dotted
-    keys to change in it, such as {"data.labels": 40, "run.seed": 1}. `split` is one drawn before, instead of one drawn
-    from the settings and the seed. `preset` "code" has the released code's readings. With `resume` an unfinished run in
-    `out` goes on where it was saved. A folder of images that takes more than `memory` GB is read from disk as it is
-    used.
+    `config` comes from a recipe (by default `digits` for the digits and `small32` for other images); `settings` change
+    it by dotted keys, such as {"data.labels": 40, "run.seed": 1}. `split` is an existing split to use instead of one
+    drawn from the settings and the seed. `preset` "code" follows the released code where it differs from the paper.
+    With `resume`, an unfinished run in `out` continues from its last checkpoint. A folder of images that needs more
+    than `memory` GB is read from disk during training.
 
     `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
     "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
-    trunk given as an object is copied, and training starts from its present weights. See docs/guide/extending.md.
+    trunk given as an object is copied, and training starts from its current weights. See docs/guide/extending.md.
     """
     console, changes = console or Console(quiet=True), settings or {}
     if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
-        raise UserError(f"a split was given, and {both[0]} too; the split says it all")
+        raise UserError(f"both a split and {both[0]} were given; the split already determines it, so drop the setting")
     if model is not None and "model.backbone" in changes:
-        raise UserError("model= and model.backbone both say which network to train; choose one")
+        raise UserError("model= and model.backbone both choose the network; give only one")
     with process_group() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
@@ -103,23 +103,23 @@ def fit(
 
 
 def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
-    """The user's network; for a run whose network nobody can import, it is taken to be that one."""
+    """The user's network. If the earlier run's network cannot be imported, assume that it is this one."""
     if model is None:
         return None
     network = own_network(model)
     known = earlier.config.model.backbone if earlier else network.recorded
-    lost = ":" in known and not is_importable(known)
-    return replace(network, recorded=known) if lost else network
+    unavailable = ":" in known and not is_importable(known)
+    return replace(network, recorded=known) if unavailable else network
 
 
 def _write_page(run: Run, dataset: Dataset) -> None:
-    from cotrain.report.page import write_report  # matplotlib takes a while
+    from cotrain.report.page import write_report  # matplotlib is slow to import
 
     write_report(run, dataset)
 
 
 def _track_figures(run: Run, dataset: Dataset) -> None:
-    from cotrain.report.tensorboard import track_figures  # matplotlib takes a while
+    from cotrain.report.tensorboard import track_figures  # matplotlib is slow to import
 
     track_figures(run, dataset)
 
@@ -128,16 +128,16 @@ def _track_figures(run: Run, dataset: Dataset) -> None:
 class Job:
     """A larger job that a run is part of."""
 
-    title: str  # of the run, in the job
-    seconds_after: float  # that the runs after this one will take
+    title: str  # of this run
+    seconds_after: float  # time that the remaining runs will take
 
 
 def trained(
     run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: Job | None = None
 ) -> Mapping[str, Any]:
-    """The result of a run, found or made by training, and its page.
+    """Train unless the run is finished, write its report, and return its result.
 
-    A run that is part of a larger job prints its progress and nothing else.
+    A run that is part of a larger job prints only its progress.
     """
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
@@ -158,31 +158,31 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
             if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))
-        alone = fit_baseline(run, dataset, device, ranks, console) if has_baseline(run) else {}
+        baseline = fit_baseline(run, dataset, device, ranks, console) if has_baseline(run) else {}
         job = part_of or Job(title_of(run.config.method), 0.0)
         state = train(run, dataset, device, console, job.title, ranks, job.seconds_after)
 
-        def judge() -> dict[str, Any]:
+        def finish() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
             result = evaluate(run, dataset, keep=True)
-            result |= {f"labelled_only_{name}": alone.get(name) for name in ("error", "seconds")}
-            result |= {"verdict": verdict_of(run) if alone else None, **facts}
+            result |= {f"labelled_only_{name}": baseline.get(name) for name in ("error", "seconds")}
+            result |= {"verdict": verdict_of(run) if baseline else None, **facts}
             run.finish(result)
             return result
 
-        return ranks.from_first(judge)
+        return ranks.from_first(finish)
 
 
 @contextmanager
 def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
-    """Rank 0 holds the lock for all."""
+    """Rank 0 holds the lock for all ranks."""
     with ExitStack() as held:
         ranks.from_first(lambda: held.enter_context(run.locked()))
         yield
 
 
 def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks: Ranks) -> dict[str, Any]:
-    """What a result is worth little without."""
+    """What is needed to interpret and reproduce a result."""
     return {
         "steps": state.step,
         "seconds": round(state.seconds, 1),
@@ -205,23 +205,23 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
 
 
 @contextmanager
-def _resumable(run: Run, way_on: str | None) -> Iterator[None]:
+def _resumable(run: Run, resume_command: str | None) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
         what = str(stop) or "interrupted; the newest checkpoint is kept"
-        raise Interrupted(f"{what}; go on with: {way_on or run.resume_command}") from stop
+        raise Interrupted(f"{what}; resume with: {resume_command or run.resume_command}") from stop
 
 
 def default_config(dataset: Dataset) -> Config:
-    """The digits have a recipe of their own; where a mirrored image is another thing, nothing is mirrored."""
+    """The digits have their own recipe; data whose meaning a mirror image changes is not flipped."""
     if dataset.source == "digits":
         return recipe_named("digits")
     return recipe_named("small32").changed({"augment.flip": dataset.mirror})
 
 
 def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
-    """What is asked for: a recipe's config, or the one for such data, under a preset and with these changes."""
+    """The given config, or the default one for this data, with a preset and these changes."""
     base = config or default_config(dataset)
     return with_preset(base, preset).changed(changes)
 
@@ -240,7 +240,7 @@ def opened(
 
 def _needed(out: str | Path | None) -> Path:
     if out is None:
-        raise UserError("--resume needs --out, the folder of the run to go on with")
+        raise UserError("--resume needs --out, the folder of the run to resume")
     return Path(out)
 
 

@@ -1,4 +1,4 @@
-"""What a run says while it works: JSON lines in its folder, a bar in a terminal, plain lines elsewhere."""
+"""What a run reports during training: JSON lines in its folder, a bar in a terminal, plain lines elsewhere."""
 
 import json
 import os
@@ -15,11 +15,11 @@ from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.tracking import TensorBoard
 
-SELECTED = ("agreement", "selected")  # share of a step's unlabelled images that get a pseudo-label, as methods call it
+SELECTED = ("agreement", "selected")  # the methods' names for the fraction of unlabelled images with a pseudo-label
 
 
 class Window:
-    """Means of the monitors since they were last read. Nothing leaves the device before that."""
+    """Means of the logged values since the last `read`. Values stay on the device until then."""
 
     def __init__(self) -> None:
         self.total: dict[str, Tensor] = {}
@@ -38,9 +38,9 @@ class Window:
 
 
 class Log:
-    """log.jsonl. Opening it at a step drops the lines after that step: a killed run had gone further than it saved.
+    """Writes log.jsonl. Opening it at a step drops later lines, which a killed run logged after its last checkpoint.
 
-    Without a path nothing is written.
+    Without a path, nothing is written.
     """
 
     def __init__(self, path: Path | None, step: int, tracker: TensorBoard | None = None) -> None:
@@ -69,7 +69,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
-    """Its rows, up to the first that a crash left unfinished."""
+    """The rows of a log, up to the first that a crash left incomplete."""
     rows: list[dict[str, float]] = []
     for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
         try:
@@ -83,9 +83,9 @@ def read_log(path: Path) -> list[dict[str, float]]:
 
 
 class StepProgress:
-    """Step, steps/s, time left and the newest values: a live bar in a terminal, a line now and then elsewhere.
+    """Shows step, steps/s, time left and the latest values: a live bar in a terminal, occasional lines elsewhere.
 
-    `terms` names the values that are losses; `then` are the seconds that other work will take after this one.
+    `terms` names the values that are losses; `then` is how many seconds later work will take.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class StepProgress:
         self.bar.stop()
 
     def advance(self, step: int, values: Mapping[str, float] | None = None) -> None:
-        """`values` when there are new ones."""
+        """Show this step; `values` are given when there are new ones."""
         if values is not None:
             losses = [f"{values[name]:.2f}" for name in self.terms if name in values]
             others = [f"{name} {value:.2f}" for name, value in values.items() if name not in self.terms]
             self.values = "  ".join([*others, f"losses {' '.join(losses)}"])
         rate = (step - self.first) / max(time.monotonic() - self.began, 1e-9)
         left = (self.steps - step) / max(rate, 1e-9)
-        in_all = f"  {clock(left + self.then)} in all" if self.then else ""
+        in_all = f"  {clock(left + self.then)} in total" if self.then else ""
         self.bar.update(self.task, completed=step, rate=rate, in_all=in_all, values=self.values)
         if not self.console.is_terminal and (step == self.steps or time.monotonic() - self.last_line > PLAIN_SECONDS):
             self.last_line = time.monotonic()

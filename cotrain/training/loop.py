@@ -21,7 +21,7 @@ from cotrain.runs.run import Run
 from cotrain.runs.tracking import tracker
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
-from cotrain.training.monitor import looks
+from cotrain.training.monitor import evaluations
 from cotrain.training.optim import learning_rate, set_learning_rate
 from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import State, begin, pool_of, restore, save, write_model
@@ -29,15 +29,15 @@ from cotrain.types import Batch, Learner, Losses, Pool
 
 
 class Objective(nn.Module):
-    """The method's loss as a module: the network may be called several times in it, and backward goes through it once.
+    """The method's loss as a module, which several ranks compute in parallel.
 
-    It is what several ranks compute in parallel.
+    It may call the network several times; there is one backward pass.
     """
 
     def __init__(self, config: Config, state: State, device: torch.device, ranks: Ranks) -> None:
         super().__init__()
         self.net, self.method, self.steps, self.ranks = state.net, config.method, config.optim.steps, ranks
-        self.teacher = state.average.net  # its batch-norm statistics are rank 0's on all ranks, as in a checkpoint
+        self.teacher = state.average.net  # all ranks have rank 0's batch-norm statistics, as in a checkpoint
         self.autocast = autocast(config, device)
         self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
 
@@ -54,7 +54,7 @@ class Objective(nn.Module):
 
 @contextmanager
 def seeded(generator: torch.Generator, ranks: Ranks) -> Iterator[None]:
-    """Dropout draws from torch's own generators: the same at the same step, and another on each rank."""
+    """Seed torch's global generators, which dropout uses: by step, and differently on each rank."""
     with torch.random.fork_rng([generator.device] if generator.device.type == "cuda" else []):
         torch.manual_seed(generator.initial_seed() + ranks.rank)
         yield
@@ -82,7 +82,7 @@ def source_of(
 
 
 def objective_of(config: Config, state: State, device: torch.device, ranks: Ranks = ALONE) -> nn.Module:
-    """The loss to call at every step, compiled and in parallel as the settings say."""
+    """The loss to call at every step, compiled and parallelised according to the settings."""
     if synchronised(config, device, ranks):
         nn.SyncBatchNorm.convert_sync_batchnorm(state.net)
     if config.run.compile:
@@ -91,9 +91,9 @@ def objective_of(config: Config, state: State, device: torch.device, ranks: Rank
 
 
 def autocast(config: Config, device: torch.device) -> torch.autocast:
-    """The precision of what is computed inside.
+    """Autocast in the configured precision.
 
-    Without its cache: some versions of torch keep the weights of a pass without gradient for the pass that needs one.
+    Its cache is off: some versions of torch reuse the cast weights of a pass without gradient in a pass that needs one.
     """
     precision = pick_precision(config.run.precision, device)
     return torch.autocast(device.type, precision, enabled=precision != torch.float32, cache_enabled=False)
@@ -104,13 +104,13 @@ def take_step(
 ) -> tuple[float, Losses]:
     """Loss, backward, optimiser, average. Returns the learning rate and the losses.
 
-    Nothing here waits for a GPU, except float16, whose scaler asks whether the gradients are finite.
+    Nothing here waits for a GPU, except the scaler of float16, which checks whether the gradients are finite.
     """
     loss, losses = objective(batch, state.step, generator)
     state.optimizer.zero_grad()
     state.scaler.scale(loss).backward()
-    falling = config.optim.kind == "sgd"
-    lr = learning_rate(config.optim.lr, state.step, config.optim.steps) if falling else config.optim.lr
+    decays = config.optim.kind == "sgd"
+    lr = learning_rate(config.optim.lr, state.step, config.optim.steps) if decays else config.optim.lr
     set_learning_rate(state.optimizer, lr)
     state.scaler.step(state.optimizer)
     state.scaler.update()
@@ -120,19 +120,19 @@ def take_step(
 
 
 def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ranks = ALONE) -> None:
-    """What the method does once per pass or round. Rank 0 does it for all."""
+    """Update the method's memory, once per pass or round. Rank 0 does it for all ranks."""
     generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
 
     def look(rows: Tensor) -> Tensor:
         return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
 
-    def looked() -> dict[str, Tensor]:
+    def refreshed() -> dict[str, Tensor]:
         with seeded(generator, ranks):
             config.method.refresh(learner, pool, look)
         return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
-    for name, tensor in ranks.from_first(looked).items():
+    for name, tensor in ranks.from_first(refreshed).items():
         state.memory[name].copy_(tensor)
 
 
@@ -148,7 +148,7 @@ def train(
 ) -> State:
     """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors.
 
-    `then` are the seconds that other work will take afterwards, for those who look at the time left.
+    `then` is how many seconds later work will take; the progress display adds it to the time left.
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
@@ -167,7 +167,7 @@ def train(
             tracker(config.run.track if ranks.first else "none", run.folder, state.step),
         ) as log,
         StepProgress(console, title, state.step, optim.steps, config.method.terms, then) as progress,
-        ranks.together(lambda: _lost(run, state, ranks)),
+        ranks.together(lambda: _job_broken(run, state, ranks)),
         stop_requests() as stop,
     ):
         for batch in source.batches(state.step, optim.steps, config.method.rates(state.memory)):
@@ -187,13 +187,13 @@ def train(
                     raise ranks.error(_diverged(run, state.step))
                 log.write({"step": state.step, "seconds": state.seconds, "lr": lr, **row})
             progress.advance(state.step, row)
-            looked = time.monotonic()
+            evaluating_since = time.monotonic()
             if ranks.first:
-                for said in looks(run, dataset, state.step, state.average.net, source):
-                    log.write({"step": state.step, **said})
+                for measurements in evaluations(run, dataset, state.step, state.average.net, source):
+                    log.write({"step": state.step, **measurements})
                 for warning in warnings_of_log(read_log(run.log_path)) if state.step == optim.steps // 2 else ():
                     say(console, f"{title}, halfway: {warning}")
-            began += time.monotonic() - looked  # not of the training
+            began += time.monotonic() - evaluating_since  # not training time
             if ranks.first and saving:
                 save(state, run, ranks)
             if stopping:
@@ -204,17 +204,17 @@ def train(
 
 
 def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:
-    """Whether batch-norm takes its statistics from the whole batch, or from each rank's part of it."""
+    """Whether batch-norm uses the statistics of the whole batch rather than of each rank's part."""
     return ranks.size > 1 and device.type == "cuda" and config.run.batchnorm != "local"
 
 
 def _diverged(run: Run, step: int) -> str:
     newest = run.checkpoints.newest()
-    kept = f"the last checkpoint before that is {newest}" if newest else "no checkpoint was written yet"
-    return f"the loss was found not to be finite at step {step}; {kept}; try a new run with a lower optim.lr"
+    kept = f"the last checkpoint before that is {newest}" if newest else "there is no checkpoint yet"
+    return f"the loss is NaN or infinite at step {step}; {kept}; try a new run with a lower optim.lr"
 
 
-def _lost(run: Run, state: State, ranks: Ranks) -> str:
+def _job_broken(run: Run, state: State, ranks: Ranks) -> str:
     newest = run.checkpoints.newest()
     if newest is not None:
         kept = f"the newest checkpoint is {newest}; "

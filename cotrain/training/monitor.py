@@ -15,7 +15,7 @@ from cotrain.runs.run import Run
 WATCHED = 1000  # unlabelled images, at most
 
 
-def looks(run: Run, dataset: Dataset, step: int, net: nn.Module, source: Source) -> Iterator[dict[str, float]]:
+def evaluations(run: Run, dataset: Dataset, step: int, net: nn.Module, source: Source) -> Iterator[dict[str, float]]:
     """The measurements due after this step, if any.
 
     The quality of heads and votes is measured on unlabelled images if their labels are known to the evaluation, and on

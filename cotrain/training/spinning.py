@@ -1,9 +1,9 @@
-"""While other processes compete for the CPUs, let OpenMP threads sleep at once when they wait for each other.
+"""While other processes compete for the CPUs, make OpenMP threads that wait for each other sleep immediately.
 
-`cotrain.openmp` bounds how long they spin. On a quiet machine that much spinning is needed: to wake a thread takes
-longer than most gaps between operations. On a busy machine any spinning takes time from the thread that is waited for.
-libgomp spins 100 times at most while a process has more OpenMP threads than CPUs (GCC's manual on GOMP_SPINCOUNT), so
-a team of sleeping threads is all it takes, also in a program that loaded torch before cotrain. Results do not change.
+`cotrain.openmp` limits how long they spin. On an idle machine, that spinning helps: waking a thread takes longer than
+most gaps between operations. On a busy machine, spinning takes CPU time from the thread that the others wait for.
+libgomp spins at most 100 times while a process has more OpenMP threads than CPUs (see GOMP_SPINCOUNT in GCC's manual),
+so an additional team of sleeping threads is enough, even if torch was loaded before cotrain. Results do not change.
 """
 
 import os
@@ -18,15 +18,15 @@ import torch
 
 from cotrain.openmp import left_to_cotrain
 
-LOOK, REST = 0.25, 10.0  # seconds: to find out whether the machine is busy, and until the next look if it is
-BUSY = 0.2  # of the time, some thread is ready to run and has no CPU
-MOST_TEAMS = 2  # with fewer threads than half the CPUs, other processes find a free one
-SPLIT = 2**18  # elements: torch splits such an operation over threads
+LOOK, REST = 0.25, 10.0  # seconds to find out whether the machine is busy, and until the next check if it is
+BUSY = 0.2  # fraction of the time that a thread is ready to run but has no CPU
+MOST_TEAMS = 2  # with fewer threads than half the CPUs, other processes find a free CPU
+SPLIT = 2**18  # elements; torch splits an operation of this size over threads
 
 
 @contextmanager
 def sleeping_when_busy() -> Iterator[None]:
-    """Watch the machine meanwhile, unless the user has decided how threads wait."""
+    """Watch for busy CPUs inside this context, unless the user has configured how threads wait."""
     cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     teams = teams_needed(torch.get_num_threads(), cpus)
     if not teams or not left_to_cotrain(os.environ):
@@ -43,7 +43,7 @@ def sleeping_when_busy() -> Iterator[None]:
 
 
 def teams_needed(threads: int, cpus: int) -> int:
-    """How many sleeping teams make the OpenMP threads outnumber the CPUs; 0 if that makes no sense."""
+    """How many sleeping teams make the OpenMP threads outnumber the CPUs; 0 if that is not worthwhile."""
     teams = (cpus - 1) // (threads - 1) if threads > 1 else 0
     return teams if teams <= MOST_TEAMS else 0
 
@@ -63,16 +63,16 @@ def _watch(teams: int, over: threading.Event) -> None:
 
 def delays() -> dict[str, float]:
     """Seconds that each thread of this process has waited for a CPU so far."""
-    found = {}
+    waited = {}
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it ended meanwhile, or this kernel does not count
-            found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
-    return found
+        with suppress(OSError):  # the thread has ended, or this kernel keeps no such statistics
+            waited[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+    return waited
 
 
 @contextmanager
 def sleeping_team() -> Iterator[None]:
-    """OpenMP gives each thread that runs an operation a team of its own, for as long as that thread lives."""
+    """Keep an additional team: OpenMP gives each thread that runs an operation its own team while the thread lives."""
     ready, over = threading.Event(), threading.Event()
 
     def sleep() -> None:

@@ -15,20 +15,20 @@ from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import begin, pool_of
 from cotrain.types import Pool
 
-TRIED_AT = (0.35, 0.5, 0.65)  # of the steps
-MOST_TRIALS = 50  # steps there
-LONG_STEP = 10.0  # seconds: no second one is needed
+TRIED_AT = (0.35, 0.5, 0.65)  # fractions of the steps
+MOST_TRIALS = 50  # steps at each place
+LONG_STEP = 10.0  # seconds; one such step is enough
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a step takes, and what the method does once per pass or round."""
+    """Seconds per step, and per `refresh` of the method."""
 
-    step: float  # seconds
+    step: float
     refresh: float
 
     def seconds(self, config: Config, pool: Pool) -> float:
-        """Of a whole run."""
+        """The training time of a whole run."""
         steps = config.optim.steps
         return steps * self.step + len(config.method.refresh_steps(pool, steps, config.unlabelled)) * self.refresh
 
@@ -42,25 +42,25 @@ def pace(
     ranks: Ranks = ALONE,
     patience: float = 0.0,
 ) -> Pace:
-    """Of trial steps at some places of the training, as methods have phases; nothing is kept of them.
+    """Measure trial steps at several places of the training, because methods have phases. The trials change nothing.
 
-    There are two or more at each place, for a share of so many seconds, and the first does not count; of a first step
-    that takes long there is no second.
+    Each place has two or more trial steps and a third of `patience` seconds. The first step is a warm-up and
+    does not count, unless it takes so long that there is no second.
     """
     keep_freed_memory()
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device, ranks)
     rates = config.method.rates(state.memory)
-    source.batch(0, rates)  # whose kernel is compiled when it is used for the first time ever
+    source.batch(0, rates)  # compiles the kernels on their very first use
     objective, pool = objective_of(config, state, device, ranks), pool_of(dataset, split)
-    renews = len(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)) > 0
-    steps, rounds = [], []
-    for place in TRIED_AT if renews else (0.5,):
+    refreshes = len(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)) > 0
+    step_times, refresh_times = [], []
+    for place in TRIED_AT if refreshes else (0.5,):
         state.step = int(place * config.optim.steps)
         began = last = time.monotonic()
-        if renews:
+        if refreshes:
             refresh(config, state, pool, source, ranks)
             last = time.monotonic()
-        rounds.append(last - began)
+        refresh_times.append(last - began)
         seconds: list[float] = []
         for batch in source.batches(state.step, state.step + MOST_TRIALS, rates):
             _, losses = take_step(config, state, objective, batch, source.generator(state.step))
@@ -70,5 +70,5 @@ def pace(
             enough = len(seconds) > 1 and sum(seconds) > patience / len(TRIED_AT)
             if ranks.any(enough or seconds[0] > LONG_STEP):
                 break
-        steps.append(statistics.median(seconds[1:] or seconds))
-    return Pace(statistics.mean(steps), statistics.mean(rounds))
+        step_times.append(statistics.median(seconds[1:] or seconds))
+    return Pace(statistics.mean(step_times), statistics.mean(refresh_times))

@@ -152,7 +152,7 @@ def test_a_split_is_a_file_that_is_never_overwritten(photos: Path, capsys: pytes
     code, _, error = cotrain(capsys, "fit", "digits", "--split", "six.json")
     assert code == 2 and "digits is not the data split photos-6-equal-seed3 was made from" in error
     code, _, error = cotrain(capsys, "fit", photos, "--split", "six.json", "--labels", "10")
-    assert code == 2 and "a split was given, and data.labels too" in error
+    assert code == 2 and "both a split and data.labels were given" in error
     Path("other.json").write_text("{}")
     code, _, error = cotrain(capsys, "fit", photos, "--split", "other.json")
     assert code == 2 and "other.json is not a split" in error

@@ -139,7 +139,7 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
     first.wait_until((out / "mhct/seed-0/checkpoint/step-00000008.safetensors").exists)
     second = processes.run(*command)
     assert second.returncode == 0
-    assert second.stdout.count("another process trains it") == 1
+    assert second.stdout.count("another process is training it") == 1
     assert len(list(out.glob("*/seed-*/result.json"))) == 3
     first.send(SIGCONT)
     assert first.wait().returncode == 0
@@ -287,11 +287,11 @@ def test_python_can_compare_with_the_same_optimiser(toy: Dataset, tiny: Config, 
         ("--methods fixmatch:threshold=2", "method.threshold='2'"),
         ("--methods fixmatch:heads=3", "method.heads"),
         ("--methods mhct:shared", "'shared' is not KEY=VALUE, as in mhct:heads=5"),
-        ("--methods mhct,mhct", "--methods has mhct twice"),
+        ("--methods mhct,mhct", "--methods lists mhct twice"),
         ("--methods ,", "--methods is empty"),
-        ("--seeds 0", "--seeds 0: there must be one at least"),
-        ("--minutes 3", "--minutes is for --equal time"),
-        ("--method.heads 2", "method.heads: say it for the method it is of"),
+        ("--seeds 0", "--seeds 0: use at least one seed"),
+        ("--minutes 3", "--minutes needs --equal time"),
+        ("--method.heads 2", "method.heads: set it for one method"),
         ("--optim.unlabelled 9999", "there are 1,297 unlabelled images, but each step needs 9,999"),
         ("--data.balance odd", "data.balance='odd'"),
     ],
@@ -356,7 +356,7 @@ def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
     done = processes.run(*command, signalled=Signal(SIGINT, 5))
     assert done.returncode == 130
     assert (tmp_path / "out/supervised/seed-0/checkpoint/step-00000005.safetensors").exists()
-    assert "everything is saved; go on with: the same command" in done.stderr
+    assert "everything is saved; resume with: the same command" in done.stderr
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytes
         compare(tmp_path / "out", "--methods", "supervised,mean_teacher:unsupervised_weight=1e60", "--seeds", "1")
     errors = capsys.readouterr().err
     assert end.value.code == 2 and errors.count("\n") == 1
-    assert "1 runs failed; mean_teacher:unsupervised_weight=1e60, seed 0: the loss was found not to be finite" in errors
+    assert "1 runs failed; mean_teacher:unsupervised_weight=1e60, seed 0: the loss is NaN or infinite" in errors
     table = rows(tmp_path / "out")
     assert (table["supervised"]["n"], table["mean_teacher:unsupervised_weight=1e60"]["n"]) == ("1", "0")
 

@@ -186,7 +186,7 @@ def test_what_cannot_be_imported_is_given_again(
         (pair, {"model.last_width": 8}, "model.last_width is for a wrn"),
         (pair, {"method": "trinet"}, "trinet needs dropout in each head; give a list of cotrain.Stage, whose"),
         (pair, {"method": "comatch"}, "comatch needs an extra output from each head: .*pair must take `extra`"),
-        (pair, {"model.backbone": "wrn-10-1"}, "model= and model.backbone both say which network to train"),
+        (pair, {"model.backbone": "wrn-10-1"}, "model= and model.backbone both choose the network"),
         ("nowhere_at_all:build", {}, r"nowhere_at_all cannot be imported \(ModuleNotFoundError"),
         (f"{HERE}absent", {}, "has no function absent"),
         (

@@ -54,10 +54,10 @@ def test_other_settings_cannot_resume(finished: Path, fit, more: tuple[str, ...]
     assert message in one_line(fit(finished, "--resume", *more))
 
 
-def test_a_loss_that_is_not_finite_is_found_before_anything_is_saved(tmp_path: Path, fit) -> None:
+def test_a_nan_or_infinite_loss_is_found_before_anything_is_saved(tmp_path: Path, fit) -> None:
     out = tmp_path / "run"
     line = one_line(fit(out, "--no-baseline", "--optim.lr", "1e25", "--run.checkpoint_every", "1"))
-    step = int(line.split("not to be finite at step ")[1].split(";")[0]) - 1
+    step = int(line.split("the loss is NaN or infinite at step ")[1].split(";")[0]) - 1
     assert f"the last checkpoint before that is {checkpoint(out, step)}" in line
     saved = load_file(checkpoint(out, step))
     assert all(tensor.isfinite().all() for name, tensor in saved.items() if name.endswith("conv1.weight"))

@@ -270,7 +270,7 @@ def test_the_command_line_has_every_study_and_scale() -> None:
         ("study cost --set method=fixmatch", "study cost takes no method: "),
         ("study cost --run.report false", "study cost takes no run.report: "),
         ("study cost --optim.labeled 5", "unknown setting optim.labeled; did you mean optim.labelled?"),
-        ("study ablation --seeds 0", "--seeds 0: there must be one at least"),
+        ("study ablation --seeds 0", "--seeds 0: use at least one seed"),
         ("study ablation nowhere", "nowhere does not exist"),
         ("study ablation digits --data.test_share 0 --optim.lr -1", "optim.lr='-1': input should be greater than 0"),
         ("study heads --labels 5", "data.labels=5 is fewer than the 10 classes of digits"),
