@@ -1,4 +1,4 @@
-"""Finished runs that nobody trained: whatever outputs and log a test wants, with a network as it starts."""
+"""Finished runs without any training: the outputs and log that a test wants, with an untrained network."""
 
 import json
 from pathlib import Path
@@ -18,17 +18,17 @@ SETTINGS = {"optim.steps": 100, "data.test_share": 0.0}
 
 
 def some_data(classes: tuple[str, ...] = ("cat", "dog", "owl"), *, test: int = 60, seed: int = 0) -> Dataset:
-    """8x8 noise; there are ten training images of each class, and the last class has no test image."""
+    """8x8 noise: ten training images per class, and no test image of the last class."""
     rng = np.random.default_rng(seed)
     labels = np.arange(10 * len(classes)) % len(classes)
     images = rng.integers(0, 255, (len(labels), 8, 8, 3)).astype(np.uint8)
-    tested = np.arange(test) % (len(classes) - 1)
-    pair = (rng.integers(0, 255, (test, 8, 8, 3)).astype(np.uint8), tested) if test else None
+    test_labels = np.arange(test) % (len(classes) - 1)
+    pair = (rng.integers(0, 255, (test, 8, 8, 3)).astype(np.uint8), test_labels) if test else None
     return from_arrays(images, labels, test=pair, classes=classes, name="noise")
 
 
 def some_logits(labels: torch.Tensor, classes: int, right: float, *, heads: int = 3, seed: int = 0) -> torch.Tensor:
-    """(H, n, C) of heads that know about this share of the labels, and differ a little."""
+    """(H, n, C) logits of heads that know about this share of the labels and differ a little."""
     draw = torch.Generator().manual_seed(seed)
     knows = torch.rand(len(labels), generator=draw) < right
     believed = torch.where(knows, labels, (labels + 1) % classes)
@@ -46,7 +46,7 @@ def made_up_run(
     result: dict[str, Any] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Run:
-    """`right` is the share of labels that the run knows, `alone` that of its labelled-only network, if it has one."""
+    """`right` is the share of labels that the run knows, `alone` that of its baseline; None for no baseline."""
     config = recipe_named("digits").changed({**SETTINGS, "data.labels": 4 * len(dataset.classes), **(changes or {})})
     run = _written(folder, config, dataset, right, logits, seed=1)
     rows = [
@@ -64,9 +64,9 @@ def made_up_run(
     facts |= {"versions": {"cotrain": "0.1.0", "torch": "2.13.0"}, "parameters": 123456, "device": "cpu", "leaks": 0}
     run.finish(facts | (result or {}))
     if alone is not None:
-        yardstick = _written(run.baseline_folder, config, dataset, alone, None, seed=2)
-        yardstick.log_path.write_text('{"step": 100, "unlabelled_error": 40.0}\n')
-        yardstick.finish({"test_error": 50.0})
+        baseline = _written(run.baseline_folder, config, dataset, alone, None, seed=2)
+        baseline.log_path.write_text('{"step": 100, "unlabelled_error": 40.0}\n')
+        baseline.finish({"test_error": 50.0})
     return run
 
 
@@ -84,7 +84,7 @@ def _written(
     for part in ("test", "valid"):
         if rows := getattr(run.split, part):
             labels = dataset.labels[list(rows)]
-            said = some_logits(labels, classes, right, heads=config.method.heads, seed=seed)
-            parts[part] = Outputs(logits if logits is not None and part == "test" else said, labels, np.asarray(rows))
+            drawn = some_logits(labels, classes, right, heads=config.method.heads, seed=seed)
+            parts[part] = Outputs(logits if logits is not None and part == "test" else drawn, labels, np.asarray(rows))
     write_outputs(run.scores_path, parts)
     return run

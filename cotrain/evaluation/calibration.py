@@ -1,6 +1,6 @@
-"""Whether a probability can be believed, and how to make it more believable.
+"""Calibration: how well probabilities match the accuracy, and temperatures that improve the match.
 
-Probabilities are (n, C) float64 of an ensemble or of one head, labels (n,). Errors of calibration are in percent.
+Probabilities are (n, C) float64 of an ensemble or of one head, labels (n,). Calibration errors are in percent.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from cotrain.runs.scores import Outputs
 
 BINS = 10
 PAPER_TEMPERATURE = 2.0
-AS_IT_IS, PAPER, FITTED = "as it is", "paper", "fitted"  # kinds of temperatures, as result.json calls them
-SMALLEST = 1e-12  # a probability of zero would make the likelihood infinite
-WIDEST = 20.0  # a fitted temperature is between 1/20 and 20
-ENOUGH_WRONG = 10  # images: with fewer mistakes among them no temperature below 1 is believed
+UNCALIBRATED, PAPER, FITTED = "as it is", "paper", "fitted"  # kinds of temperature; keys of result.json
+SMALLEST = 1e-12  # avoids the logarithm of zero
+LARGEST = 20.0  # fitted temperatures are between 1/20 and 20
+ENOUGH_WRONG = 10  # misclassified images: with fewer, no temperature below 1 is fitted
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """The paper's diagram: equal bins of confidence, a bin includes its upper edge; what no image falls into is nan."""
+    """The paper's diagram: confidence bins of equal width, each including its upper edge. Empty bins are NaN."""
 
     edges: NDArray[np.float64]  # (bins + 1,)
     images: NDArray[np.int64]  # (bins,)
@@ -38,26 +38,26 @@ class Reliability:
 
     @property
     def mean_accuracy(self) -> float:
-        """Percent, of all images."""
+        """Percent, over all images."""
         return self._mean(self.accuracy)
 
     @property
     def mean_confidence(self) -> float:
-        """Percent, of all images."""
+        """Percent, over all images."""
         return self._mean(self.confidence)
 
-    def _mean(self, of_bins: NDArray[np.float64]) -> float:
-        return 100 * float(np.nansum(self.images * of_bins)) / max(int(self.images.sum()), 1)
+    def _mean(self, by_bin: NDArray[np.float64]) -> float:
+        return 100 * float(np.nansum(self.images * by_bin)) / max(int(self.images.sum()), 1)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far probabilities are from what they say."""
+    """Calibration metrics of a set of predictions."""
 
     accuracy: float  # percent
     confidence: float  # percent, the mean
-    ece: float  # percent, in equal bins of confidence
-    adaptive_ece: float  # percent, in bins of equally many images
+    ece: float  # percent, bins of equal width
+    adaptive_ece: float  # percent, bins with equal numbers of images
     nll: float
     brier: float
 
@@ -94,7 +94,7 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int 
 
 
 def adaptive_calibration_error(confidence: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS) -> float:
-    """As the expected one, in bins of equally many images; there are fewer bins where there are not so many images."""
+    """The calibration error over bins with equal numbers of images; at most one bin per image."""
     order, share = np.argsort(confidence, kind="stable"), mean_of_ties(confidence, right)
     parts = [part for part in np.array_split(order, bins) if len(part)]
     gaps = [len(part) * abs(share[part].mean() - confidence[part].mean()) for part in parts]
@@ -102,7 +102,7 @@ def adaptive_calibration_error(confidence: NDArray[np.float64], right: NDArray[n
 
 
 def mean_of_ties(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """How many are right among the images of the same confidence: these have no order, so each gets their mean."""
+    """The accuracy among the images of equal confidence. They have no order, so each gets their mean."""
     _, group = np.unique(confidence, return_inverse=True)
     return (np.bincount(group, right) / np.bincount(group))[group]
 
@@ -113,47 +113,47 @@ def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
 
 
 def brier_score(probabilities: Tensor, labels: Tensor) -> float:
-    """Squared distance to the label, summed over classes: 0 to 2."""
+    """Mean squared distance to the one-hot label, summed over classes: 0 to 2."""
     target = torch.nn.functional.one_hot(labels, probabilities.shape[-1])
     return (probabilities.double() - target).square().sum(dim=-1).mean().item()
 
 
 def with_temperature(logits: Tensor, temperature: float, rule: str) -> Tensor:
-    """Probabilities of the ensemble whose heads' logits (H, n, C) are divided by the temperature."""
+    """The ensemble's probabilities if the heads' logits (H, n, C) are divided by the temperature."""
     return ensemble_probabilities(logits / temperature, rule)
 
 
 def fit_temperature(logits: Tensor, labels: Tensor, rule: str) -> float:
-    """The temperature, between 1/20 and 20, under which these labels are most likely. They must not be trained on.
+    """The temperature between 1/20 and 20 that maximises the likelihood of these labels (held out from training).
 
-    Where fewer than ten images are wrong it is at least 1. The likelihood of labels that are all met is best at the
-    lowest temperature there is, with which everything looks certain: so few mistakes are no evidence for more
-    certainty, while less of it does no harm.
+    If fewer than ten images are misclassified, it is at least 1. Without mistakes, the likelihood is highest at the
+    lowest temperature, where every prediction looks certain. So few mistakes are too little evidence to raise the
+    confidence, while lowering it does no harm.
     """
     from scipy.optimize import minimize_scalar  # slow to import
 
     def cost(log_temperature: float) -> float:
         return negative_log_likelihood(with_temperature(logits.double(), float(np.exp(log_temperature)), rule), labels)
 
-    lowest = 0.0 if count_wrong(logits, labels, rule) < ENOUGH_WRONG else -np.log(WIDEST)
-    inside = float(minimize_scalar(cost, bounds=(lowest, np.log(WIDEST)), method="bounded").x)
+    lowest = 0.0 if count_wrong(logits, labels, rule) < ENOUGH_WRONG else -np.log(LARGEST)
+    inside = float(minimize_scalar(cost, bounds=(lowest, np.log(LARGEST)), method="bounded").x)
     return float(np.exp(min(lowest, inside, key=cost)))
 
 
-def said_and_sureness(logits: Tensor, rule: str, temperature: float) -> tuple[Tensor, Tensor]:
-    """The ensemble's classes (n,), and their probabilities as `predict` gives them."""
-    said = ensemble_probabilities(logits, rule).argmax(dim=-1)
-    return said, with_temperature(logits, temperature, rule).gather(-1, said[:, None])[:, 0]
+def predicted_and_confidence(logits: Tensor, rule: str, temperature: float) -> tuple[Tensor, Tensor]:
+    """The ensemble's classes (n,) and their calibrated probabilities (n,), as `predict` reports them."""
+    predicted = ensemble_probabilities(logits, rule).argmax(dim=-1)
+    return predicted, with_temperature(logits, temperature, rule).gather(-1, predicted[:, None])[:, 0]
 
 
 def count_wrong(logits: Tensor, labels: Tensor, rule: str) -> int:
-    """Images whose label is not the ensemble's class."""
+    """The number of images that the ensemble misclassifies."""
     return int((ensemble_probabilities(logits, rule).argmax(dim=-1) != labels).sum())
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Of an ensemble or one head, with one temperature."""
+    """Calibration of an ensemble or of one head at one temperature."""
 
     kind: str
     temperature: float
@@ -162,20 +162,20 @@ class Calibrated:
 
 
 def fitted_on(valid: Outputs | None, rule: str) -> float | None:
-    """The temperature that suits these images, if there are any."""
+    """The temperature fitted on the validation images, if there are any."""
     return None if valid is None else fit_temperature(valid.logits, valid.labels, rule)
 
 
 def temperatures(fitted: float | None) -> dict[str, float]:
-    """By their kinds, those that calibration is shown with."""
-    return {AS_IT_IS: 1.0, PAPER: PAPER_TEMPERATURE, **({} if fitted is None else {FITTED: fitted})}
+    """The temperatures at which calibration is reported, by kind."""
+    return {UNCALIBRATED: 1.0, PAPER: PAPER_TEMPERATURE, **({} if fitted is None else {FITTED: fitted})}
 
 
 def calibrated(outputs: Outputs, rule: str, used: Mapping[str, float], bins: int = BINS) -> list[Calibrated]:
-    """With each of these temperatures."""
-    found = []
+    """Calibration at each of these temperatures."""
+    rows = []
     for kind, temperature in used.items():
         probabilities = with_temperature(outputs.logits, temperature, rule)
         diagram = reliability(*confidence_and_right(probabilities, outputs.labels), bins)
-        found.append(Calibrated(kind, temperature, diagram, calibration(probabilities, outputs.labels, bins)))
-    return found
+        rows.append(Calibrated(kind, temperature, diagram, calibration(probabilities, outputs.labels, bins)))
+    return rows

@@ -1,4 +1,4 @@
-"""What a finished run is worth: one look at its test images, and all that is said of them."""
+"""The final evaluation of a finished run: the numbers of result.json."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -20,18 +20,18 @@ from cotrain.runs.log import read_log
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs, read_outputs, write_outputs
 
-ENOUGH_FOR_AGREEMENT = 10_000
+AGREEMENT_IMAGES = 10_000  # unlabelled images, at most
 
 
 def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any]:
-    """Errors and calibration of a run's model on its test images, and how often its heads agree on unlabelled ones.
+    """Errors and calibration on the test images, and how often the heads agree on unlabelled images.
 
-    A temperature is fitted where there are valid images, with test images or without. With `keep`, what the model said
-    of both is left in the run's folder.
+    A temperature is fitted if there are validation images, even without test images. `keep` stores the model's outputs
+    for both in the run's folder.
     """
     run.check_data(dataset)
     model = load(run.folder, device=run.config.run.device, model=run.config.model.own)
-    unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), ENOUGH_FOR_AGREEMENT))
+    unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
     predicted = unlabelled.argmax(dim=-1)
     parts = {
         part: Outputs(model.logits(dataset.images, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
@@ -62,13 +62,13 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
 
 
 def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Iterator[str]:
-    """Whether the heads have become alike, as test images tell, or valid ones where there are none."""
-    for part, judged in [*parts.items()][:1]:
-        yield from warnings_of_heads(judged.logits.argmax(dim=-1), unlabelled, Results(judged, rule).error, part)
+    """Warn if the heads have become too similar, judged on test images, or on validation images if there are none."""
+    for part, outputs in [*parts.items()][:1]:
+        yield from warnings_of_heads(outputs.logits.argmax(dim=-1), unlabelled, Results(outputs, rule).error, part)
 
 
 def verdict_of(run: Run) -> dict[str, Any] | None:
-    """Against the labelled-only network, if there is one and there are test images."""
+    """The comparison with the baseline, if there is one and there are test images."""
     paths = (run.scores_path, run.baseline_folder / run.scores_path.name)
-    ours, theirs = (read_outputs(path).get("test") if path.exists() else None for path in paths)
-    return asdict(verdict(ours, theirs, run.config.run.ensemble)) if ours and theirs else None
+    ours, baseline = (read_outputs(path).get("test") if path.exists() else None for path in paths)
+    return asdict(verdict(ours, baseline, run.config.run.ensemble)) if ours and baseline else None

@@ -1,4 +1,4 @@
-"""Scores of a trained network: every head's error, and the ensemble's."""
+"""Outputs of a trained network, and the errors of its ensemble and of each head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ PIXELS_AT_ONCE = 500 * 32 * 32
 
 @dataclass(frozen=True)
 class Scores:
-    """Percent errors of the ensemble and of each head."""
+    """Errors of the ensemble and of each head, in percent."""
 
     error: float
     head_errors: list[float]
 
 
 def images_at_once(height: int, width: int) -> int:
-    """As many as keep the network's memory the same for images of any size."""
+    """The batch size that keeps the network's memory the same for images of any size."""
     return max(1, PIXELS_AT_ONCE // (height * width))
 
 
@@ -39,7 +39,7 @@ def head_logits(
     *,
     extra: bool = False,
 ) -> Tensor:
-    """(H, n, C) logits of the images as they are. The network must be in eval mode."""
+    """(H, n, C) logits of the images without augmentation. The network must be in eval mode."""
     assert not net.training
     device = next(net.parameters()).device
     logits = []
@@ -52,15 +52,15 @@ def head_logits(
 
 def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
     predicted = logits.argmax(dim=-1)
-    together = ensemble_probabilities(logits, ensemble).argmax(dim=-1)
+    by_ensemble = ensemble_probabilities(logits, ensemble).argmax(dim=-1)
     return Scores(
-        error=error_percent(together, labels),
+        error=error_percent(by_ensemble, labels),
         head_errors=[error_percent(head, labels) for head in predicted],
     )
 
 
 def error_interval(wrong: int, images: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of the error, in percent."""
+    """Wilson's 95 % confidence interval for the error, in percent."""
     from scipy.stats import binomtest  # slow to import
 
     interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")

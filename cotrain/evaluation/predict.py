@@ -17,7 +17,7 @@ from cotrain.data import Images
 from cotrain.data.decode import MODES, Unreadable, read_image
 from cotrain.data.files import in_parts
 from cotrain.device import pick_device
-from cotrain.evaluation.calibration import ENOUGH_WRONG, said_and_sureness, with_temperature
+from cotrain.evaluation.calibration import ENOUGH_WRONG, predicted_and_confidence, with_temperature
 from cotrain.evaluation.outputs import head_logits, images_at_once
 from cotrain.evaluation.selective import Threshold, images_needed, threshold_for
 from cotrain.model import MultiHead
@@ -195,7 +195,7 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
             "or use --defer-below"
         )
     rule = model.config.run.ensemble
-    labels, probabilities = said_and_sureness(valid.logits, rule, model.temperature)
+    labels, probabilities = predicted_and_confidence(valid.logits, rule, model.temperature)
     threshold = threshold_for(probabilities.numpy(), (labels == valid.labels).numpy(), target)
     if threshold is None:
         needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"

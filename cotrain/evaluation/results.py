@@ -1,4 +1,4 @@
-"""What the labels of the test images tell about a model: one computation for result.json, the page and TensorBoard."""
+"""A model's results on its test images, computed in one place for result.json, the report and TensorBoard."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from cotrain.evaluation.calibration import (
     Calibrated,
     calibrated,
     confidence_and_right,
-    said_and_sureness,
+    predicted_and_confidence,
     temperatures,
 )
 from cotrain.evaluation.head_stats import Heads, heads_of
@@ -24,7 +24,7 @@ from cotrain.runs.scores import Outputs
 
 @dataclass(frozen=True)
 class Results:
-    """Each number is computed when it is first asked for. Percent, unless it says otherwise."""
+    """Numbers are computed on first use, and are percentages unless stated otherwise."""
 
     outputs: Outputs  # for the test images
     rule: str  # of the ensemble
@@ -41,7 +41,7 @@ class Results:
 
     @property
     def wrong(self) -> int:
-        """Images."""
+        """The number of misclassified images."""
         return int((self._probabilities.argmax(dim=-1) != self.outputs.labels).sum())
 
     @property
@@ -50,7 +50,7 @@ class Results:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % for the error."""
+        """95 % confidence interval for the error."""
         return error_interval(self.wrong, self.images)
 
     @cached_property
@@ -59,28 +59,28 @@ class Results:
 
     @cached_property
     def calibrated(self) -> list[Calibrated]:
-        """The ensemble, with each temperature."""
+        """The ensemble at each temperature."""
         return calibrated(self.outputs, self.rule, temperatures(self.temperature), self.bins)
 
     @cached_property
     def calibrated_heads(self) -> list[list[Calibrated]]:
-        """Each head, with the same temperatures."""
+        """Each head at the same temperatures."""
         used = temperatures(self.temperature)
         return [calibrated(head, self.rule, used, self.bins) for head in self.outputs.of_each_head]
 
     @property
     def ece(self) -> float:
-        """Expected calibration error of the ensemble as it is."""
+        """Expected calibration error of the uncalibrated ensemble."""
         return self.calibrated[0].numbers.ece
 
     @property
     def calibration(self) -> dict[str, Any]:
-        """All numbers of calibration as result.json has them, by kind of temperature."""
+        """All calibration metrics by kind of temperature, as stored in result.json."""
         return {"ensemble": _by_kind(self.calibrated), "heads": [_by_kind(head) for head in self.calibrated_heads]}
 
     @cached_property
     def risk(self) -> RiskCoverage:
-        """Of the ensemble as it is; shares."""
+        """Of the uncalibrated ensemble, as shares from 0 to 1."""
         return risk_coverage(*confidence_and_right(self._probabilities, self.outputs.labels))
 
     @property
@@ -89,13 +89,13 @@ class Results:
 
     @cached_property
     def answered(self) -> list[Answered]:
-        """What `predict --defer-below` would answer from some thresholds on."""
-        said, sureness = said_and_sureness(self.outputs.logits, self.rule, self.temperature or 1.0)
-        return answered_from(sureness.double().numpy(), (said == self.outputs.labels).numpy())
+        """What `predict --defer-below` would answer at several thresholds."""
+        predicted, confidence = predicted_and_confidence(self.outputs.logits, self.rule, self.temperature or 1.0)
+        return answered_from(confidence.double().numpy(), (predicted == self.outputs.labels).numpy())
 
     @cached_property
     def confused(self) -> confusion.Counts:
-        """(C, C) images, by label and by predicted class."""
+        """(C, C) numbers of images by label and predicted class."""
         predicted, classes = self._probabilities.argmax(dim=-1), self.outputs.logits.shape[-1]
         return confusion.confusion(predicted, self.outputs.labels, classes)
 
@@ -108,5 +108,5 @@ class Results:
         return confusion.by_class(self.confused)
 
 
-def _by_kind(with_each: list[Calibrated]) -> dict[str, dict[str, float]]:
-    return {one.kind: {"temperature": one.temperature, **asdict(one.numbers)} for one in with_each}
+def _by_kind(rows: list[Calibrated]) -> dict[str, dict[str, float]]:
+    return {one.kind: {"temperature": one.temperature, **asdict(one.numbers)} for one in rows}

@@ -1,4 +1,4 @@
-"""Answering only where the network is sure, and passing the rest on to a person."""
+"""Selective prediction: answer only if the network is confident, and defer the rest to a person."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from cotrain.evaluation.calibration import mean_of_ties
 
-TRIED = 10  # thresholds: those that answer a tenth, two tenths, ... of the held-out images
-COVERAGES = (0.95, 0.9, 0.8, 0.5)  # that thresholds are shown for
-DIGITS = 6  # of a threshold, at most
+TRIED = 10  # thresholds: they answer a tenth, two tenths, ... of the held-out images
+COVERAGES = (0.95, 0.9, 0.8, 0.5)  # shares of images for which thresholds are reported
+DIGITS = 6  # at most, in a reported threshold
 
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """The error among the images that are answered, as fewer and fewer are passed on."""
+    """The error among the answered images as the share of answered images grows."""
 
-    coverage: NDArray[np.float64]  # share of images that are answered
-    risk: NDArray[np.float64]  # their error
+    coverage: NDArray[np.float64]  # share of answered images
+    risk: NDArray[np.float64]  # error among them, 0 to 1
 
     @property
     def area(self) -> float:
@@ -27,7 +27,7 @@ class RiskCoverage:
 
 
 def risk_coverage(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> RiskCoverage:
-    """The surest images first. Ties are as if in all orders at once: what is wrong of them is spread evenly."""
+    """Answer the most confident images first. Ties count as the average over all orders."""
     order = np.argsort(-confidence, kind="stable")
     answered = np.arange(1, len(order) + 1)
     wrong = 1 - mean_of_ties(confidence, right)
@@ -36,44 +36,44 @@ def risk_coverage(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> 
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which probability on to answer, and what that promises."""
+    """The lowest probability to answer at, and the error bound that this guarantees."""
 
     probability: float
     answered: int  # of the held-out images
     wrong: int  # of those
-    bound: float  # the error is at most this, with the stated confidence
+    bound: float  # upper bound of the error at the requested confidence level
 
 
 def threshold_for(
     confidence: NDArray[np.float64], right: NDArray[np.bool_], target: float, level: float = 0.95
 ) -> Threshold | None:
-    """The lowest of ten thresholds with which the error on images like these is at most `target`, with this confidence.
+    """The lowest of ten thresholds at which the error on images like these is at most `target`, at this level.
 
-    As ten are tried, each must hold with more than that (Bonferroni). None holds where there are too few held-out
-    images, or too many mistakes among the sure ones.
+    Because ten thresholds are tried, each is tested at a higher level (Bonferroni). Returns None if there are too few
+    held-out images, or too many mistakes among the confident ones.
     """
-    of_each = level_of_each(level)
+    corrected = level_of_each(level)
     for probability in sorted(np.quantile(confidence, 1 - np.arange(1, TRIED + 1) / TRIED, method="lower")):
         kept = confidence >= probability
         answered, wrong = int(kept.sum()), int((kept & ~right).sum())
-        bound = error_bound(wrong, answered, of_each)
+        bound = error_bound(wrong, answered, corrected)
         if bound <= target:
             return Threshold(float(probability), answered, wrong, bound)
     return None
 
 
 def level_of_each(level: float) -> float:
-    """The confidence that one of the tried thresholds needs, for all of them together to have this one."""
+    """The confidence level for one of the ten thresholds, so that all of them hold jointly at `level`."""
     return 1 - (1 - level) / TRIED
 
 
 def images_needed(target: float, level: float = 0.95) -> int:
-    """The fewest images that promise an error of at most `target`, between 0 and 1, if none of them is wrong."""
+    """The fewest images, all classified correctly, that guarantee an error of at most `target` (0 to 1)."""
     return math.ceil(math.log(1 - level_of_each(level)) / math.log1p(-target))
 
 
 def error_bound(wrong: int, answered: int, level: float) -> float:
-    """Clopper and Pearson's upper bound of an error."""
+    """The Clopper-Pearson upper bound of an error rate."""
     from scipy.stats import beta  # slow to import
 
     return 1.0 if wrong == answered else float(beta.ppf(level, wrong + 1, answered - wrong))
@@ -81,35 +81,35 @@ def error_bound(wrong: int, answered: int, level: float) -> float:
 
 @dataclass(frozen=True)
 class Answered:
-    """What comes of answering from a probability on."""
+    """The outcome of answering only at or above a probability."""
 
     probability: float
     answered: int
     wrong: int  # of those
-    share: float  # answered, of all test images
-    error: float
-    bound: float  # the error is at most this, with 95 % confidence
+    share: float  # answered, percent of all test images
+    error: float  # percent
+    bound: float  # upper bound of the error, with 95 % confidence
 
 
-def answered_from(sureness: NDArray[np.float64], right: NDArray[np.bool_]) -> list[Answered]:
-    """From 0 on, and from thresholds that answer about so many as COVERAGES say; `predict` would answer the same."""
-    surest = np.sort(sureness)[::-1]
-    thresholds = {0.0, *(_short(surest, max(1, round(share * len(right)))) for share in COVERAGES)}
+def answered_from(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> list[Answered]:
+    """Rows for threshold 0 and for those that reach COVERAGES; `predict --defer-below` answers the same images."""
+    descending = np.sort(confidence)[::-1]
+    thresholds = {0.0, *(_short(descending, max(1, round(share * len(right)))) for share in COVERAGES)}
     rows = []
     for threshold in sorted(thresholds):
-        kept = sureness >= threshold
+        kept = confidence >= threshold
         answered, wrong = int(kept.sum()), int((kept & ~right).sum())
         share, error = 100 * answered / len(right), 100 * wrong / answered
         rows.append(Answered(threshold, answered, wrong, share, error, 100 * error_bound(wrong, answered, 0.95)))
     return rows
 
 
-def _short(surest: NDArray[np.float64], wanted: int) -> float:
-    """A threshold that answers so many of them, with as few digits as that takes."""
-    needed = int((surest >= surest[wanted - 1]).sum())
+def _short(descending: NDArray[np.float64], wanted: int) -> float:
+    """A threshold that answers `wanted` images (and ties), rounded to as few digits as possible."""
+    needed = int((descending >= descending[wanted - 1]).sum())
     short = 0.0
     for digits in range(1, DIGITS + 1):
-        short = float(np.floor(surest[wanted - 1] * 10**digits)) / 10**digits
-        if int((surest >= short).sum()) == needed:
+        short = float(np.floor(descending[wanted - 1] * 10**digits)) / 10**digits
+        if int((descending >= short).sum()) == needed:
             break
     return short

@@ -26,7 +26,7 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
         yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
     yield from warnings_about(dataset, split)
     if wants_baseline(config) and not has_baseline(run):
-        yield "so no labelled-only baseline is trained: there are no images to compare it on"
+        yield "no labelled-only baseline is trained, because there are no test images to compare it on"
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
@@ -43,20 +43,20 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
     """What a user should know about the data before believing a result."""
     yield from dataset.notes
     if dataset.missing:
-        yield f"left out {len(dataset.missing):,} rows whose files do not exist, the first is {dataset.missing[0]}"
+        yield f"left out {len(dataset.missing):,} rows whose files do not exist; the first is {dataset.missing[0]}"
     if dataset.unreadable:
         path, why = next(iter(dataset.unreadable.items()))
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
         yield f"left out as unreadable: {path} ({why}){more}"
     if not split.test:
-        yield "there are no test images, provided or set aside: the test error will be unknown"
+        yield "there are no test images, provided or set aside, so the test error will be unknown"
     elif not len(dataset.test):
         yield (
-            f"no test images were provided: {len(split.test):,} of the labelled ones are set aside for testing "
+            f"no test images were provided, so {len(split.test):,} labelled images are set aside for testing "
             "(data.test_share=0 trains on all)"
         )
     if leaked := len(leaks(dataset, split)):
-        yield f"{leaked:,} of {len(split.test):,} test images are also training images: the test error is too low"
+        yield f"{leaked:,} of {len(split.test):,} test images are also training images, so the error is too optimistic"
 
 
 def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:

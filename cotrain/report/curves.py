@@ -1,4 +1,4 @@
-"""Learning curves: what log.jsonl has, by step of training."""
+"""Learning curves: the values of log.jsonl over training steps."""
 
 import math
 import re
@@ -10,35 +10,37 @@ from cotrain.report import figures
 from cotrain.report.figures import Figure, Palette, Series
 from cotrain.runs.log import SELECTED, read_log
 from cotrain.runs.run import Run
+from cotrain.runs.scores import PARTS
 
-ERRORS = "Errors of the averaged network when they were looked at during training; lower is better."
+ERRORS = "Errors of the averaged network, measured during training; lower is better."
 HEAD_ERRORS = (
-    "Lower is better. Lines that fall together mean that no head lags behind; heads that stay far apart do not learn "
-    "from each other."
+    "Lower is better. If the lines fall together, no head lags behind; heads that stay far apart do not learn from "
+    "each other."
 )
 OF_LOSSES = (
-    "Every term of the loss before weighting, averaged since the previous line of the log; supervised is the loss on "
-    "labelled images. They should fall or level off; jumps mean that the learning rate is too high."
+    "Each term of the loss before weighting, averaged since the previous log entry; supervised is the loss on labelled "
+    "images. The terms should fall or level off; jumps suggest that the learning rate is too high."
 )
 OF_SHARES = (
-    "Of the unlabelled images of a step, how many were taught, by a pseudo-label (agreement, selected, labelled) or by "
-    "what was said of them before (known). Near 0 for long, nothing is learned from the unlabelled images; at 1 from "
-    "the start, every guess is believed."
+    "The share of a step's unlabelled images with a target: a pseudo-label (agreement, selected, labelled) or an "
+    "earlier prediction (known). If it stays near 0, nothing is learned from the unlabelled images; if it is 1 from "
+    "the start, every prediction is trusted."
 )
-OTHERS = "What else the method logs; its file explains it."
-RATE = "The learning rate of each step: how far one step may change the network."
+OTHERS = "Other values that the method logs; the file of the method explains them."
+RATE = "The learning rate at each step: how far one step may change the network."
 VOTES = ("heads_disagree", "vote_selected", "vote_right")  # percent
 SHARES = (*SELECTED, "labelled", "known")  # of the unlabelled images of a step, 0 to 1
 ERROR, HEAD_ERROR = re.compile(r"(?!head_\d+_)(.+)_error"), re.compile(r"(head_\d+)_error")
 
 
 def learning_curves(run: Run, palette: Palette) -> list[Figure]:
-    """Errors, losses, shares, votes, the learning rate, and whatever else a method watches."""
+    """Errors, losses, shares, votes, the learning rate, and whatever else a method logs."""
     rows, terms, vote = read_log(run.log_path), run.config.method.terms, run.config.method.heads >= VOTERS
-    logged, alone = _series(rows), _series(read_log(run.baseline_folder / run.log_path.name))
-    errors = {found[1]: logged[name] for name in logged if (found := ERROR.fullmatch(name))}
-    for part in [part for part in errors if f"{part}_error" in alone][:1]:
-        errors[f"{part}, labelled only"] = alone[f"{part}_error"]
+    logged, baseline = _series(rows), _series(read_log(run.baseline_folder / run.log_path.name))
+    parts = [match[1] for name in logged if (match := ERROR.fullmatch(name))]
+    errors = {_in_words(part): logged[f"{part}_error"] for part in parts}
+    for part in [part for part in parts if f"{part}_error" in baseline][:1]:
+        errors[f"{_in_words(part)}, baseline"] = baseline[f"{part}_error"]
     shown = {*terms, *SHARES, *VOTES, "lr", *(name for name in logged if name.endswith("_error"))}
     part, of_heads = _head_errors(rows)
     others = {name: one for name, one in logged.items() if name not in shown}
@@ -58,48 +60,52 @@ def learning_curves(run: Run, palette: Palette) -> list[Figure]:
 
 
 def has_errors(run: Run) -> bool:
-    """Whether any error was looked at during training."""
+    """Whether any error was measured during training."""
     return any(ERROR.fullmatch(name) for row in read_log(run.log_path) for name in row)
 
 
 def last_seconds(path: Path) -> float | None:
-    """How long training took, as its log says."""
+    """The training time according to the log."""
     return next((row["seconds"] for row in reversed(read_log(path)) if "seconds" in row), None)
 
 
 def last_votes(run: Run) -> Mapping[str, float] | None:
-    """How the heads voted on unlabelled images when they were last looked at."""
+    """The last log entry about the heads' votes on unlabelled images."""
     if run.config.method.heads < VOTERS:
         return None
     return next((row for row in reversed(read_log(run.log_path)) if "vote_selected" in row), None)
 
 
 def _about_votes(rows: Sequence[Mapping[str, float]], vote: bool) -> str:
-    """Judged by unlabelled images whose labels are known, by valid ones, or not at all; two heads do not vote."""
+    """The caption depends on which labels, if any, the votes were checked against. Two heads do not vote."""
     if not vote:
-        return "On unlabelled images: how often the heads disagree. Alike, they teach each other nothing new."
-    judging = next((row for row in rows if {"vote_right", "head_1_error"} & row.keys()), None)
-    if judging is not None and "vote_selected" in judging:
+        return "On unlabelled images: how often the heads disagree. Heads that agree teach each other nothing new."
+    checked = next((row for row in rows if {"vote_right", "head_1_error"} & row.keys()), None)
+    if checked is not None and "vote_selected" in checked:
         return (
-            "On unlabelled images whose labels only the evaluation knows: how often two heads disagree, how many "
-            "pseudo-labels their votes give, and how many of those are right. Wrong votes teach wrong things."
+            "On unlabelled images whose labels only the evaluation uses: how often two heads disagree, how many images "
+            "get a pseudo-label by vote, and how many of these labels are right. Wrong votes teach wrong labels."
         )
-    how = "On unlabelled images: how often two heads disagree, and how many pseudo-labels their votes give."
-    if judging is not None:
-        return f"{how} How many are right is told by {_part(judging)} images. Wrong votes teach wrong things."
-    return f"{how} How many of those are right cannot be known without labels."
+    how = "On unlabelled images: how often two heads disagree, and how many images get a pseudo-label by vote."
+    if checked is not None:
+        return f"{how} How many are right was measured on {_part(checked)} images. Wrong votes teach wrong labels."
+    return f"{how} How many of these labels are right is unknown without true labels."
 
 
 def _head_errors(rows: Sequence[Mapping[str, float]]) -> tuple[str, dict[str, tuple[list[float], list[float]]]]:
-    """Those on one kind of images, and on which."""
+    """The heads' errors on one kind of images, and the name of that kind."""
     parts = [_part(row) for row in rows if "head_1_error" in row]
     part = parts[0] if parts else ""
     series = _series([row for row in rows if "head_1_error" in row and _part(row) == part])
-    return part, {found[1].replace("_", " "): series[name] for name in series if (found := HEAD_ERROR.fullmatch(name))}
+    return part, {match[1].replace("_", " "): series[name] for name in series if (match := HEAD_ERROR.fullmatch(name))}
 
 
 def _part(row: Mapping[str, float]) -> str:
-    return next((found[1] for name in row if (found := ERROR.fullmatch(name))), "the same")
+    return next((_in_words(match[1]) for name in row if (match := ERROR.fullmatch(name))), "the same")
+
+
+def _in_words(part: str) -> str:
+    return PARTS.get(part, part)
 
 
 def _some(names: Sequence[str], logged: Series) -> Series:

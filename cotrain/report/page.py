@@ -1,6 +1,6 @@
-"""The page of a finished run, or of several side by side: one HTML file that needs nothing else.
+"""The report of one finished run, or of several side by side: one self-contained HTML file.
 
-All of it is read back from the run folders; only pictures need the data too.
+Everything is read from the run folders; only the images also need the data.
 """
 
 import base64
@@ -46,7 +46,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A run to show, with its data or the reason why they are not at hand."""
+    """A run to report on, with its data or the reason why the data is not available."""
 
     run: Run
     dataset: Dataset | None
@@ -62,7 +62,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page says of one run."""
+    """What the report shows about one run."""
 
     folder: Path
     classes: tuple[str, ...]
@@ -71,15 +71,15 @@ class Shown:
     result: dict[str, Any]
     learning: list[Figure]
     errors_logged: bool
-    results: Results | None  # of the test images
-    drawn: Drawn | None  # figures of the same
+    results: Results | None  # on the test images
+    drawn: Drawn | None  # figures of these results
     verdict: Verdict | None
-    alone_seconds: float | None  # that the labelled-only network was trained
-    votes: Mapping[str, float] | None  # on unlabelled images, in percent
-    search: Search | None  # for images to label next; needs the data
+    baseline_seconds: float | None  # training time of the baseline
+    votes: Mapping[str, float] | None  # the heads' votes on unlabelled images, in percent
+    search: Search | None  # images to label next; needs the data
     images: Images | None
     without: str  # why there are no images
-    strong_missing: bool  # CTAugment's views depend on what it learned, and are not drawn
+    strong_missing: bool  # strong views are not drawn, because CTAugment's depend on its learned state
     facts: dict[str, str]
     versions: dict[str, str]
     settings: list[tuple[str, str, str]]
@@ -90,14 +90,14 @@ class Shown:
 
 
 def write_report(run: Run, dataset: Dataset | None, *, without: str = "") -> Path:
-    """report.html in the run's folder; and label_next.csv, where the data are at hand."""
+    """Write report.html to the run's folder, and label_next.csv if the data is available."""
     path = run.folder / PAGE
     write_page(path, [show(Subject(run, dataset, without))])
     return path
 
 
 def write_page(path: Path, shown: Sequence[Shown]) -> None:
-    """And label_next.csv in the folder of every run whose data were at hand."""
+    """Write the report, and label_next.csv to the folder of every run whose data is available."""
     write_whole(path, page(shown).encode(errors="backslashreplace"))
     for one in shown:
         if one.search is not None:
@@ -105,29 +105,27 @@ def write_page(path: Path, shown: Sequence[Shown]) -> None:
 
 
 def check_free(path: Path, runs: Sequence[Run]) -> None:
-    """Refuse to overwrite what is not a page of ours; in a run's folder report.html is."""
+    """Refuse to overwrite a file that cotrain did not write. A report.html in a run's folder counts as ours."""
     if not path.exists() or any(path.resolve() == (run.folder / PAGE).resolve() for run in runs):
         return
     if path.is_dir() or OURS.encode() not in path.read_bytes()[:4096]:
-        raise UserError(f"{path} exists already and is no page of cotrain's; choose another --out")
+        raise UserError(f"{path} exists already and was not written by cotrain; choose another --out")
 
 
 def check_bins(bins: int) -> None:
     if not 1 <= bins <= MOST_BINS:
-        raise UserError(f"--bins {bins}: there must be between 1 and {MOST_BINS} bins of confidence")
+        raise UserError(f"--bins {bins}: the number of confidence bins must be between 1 and {MOST_BINS}")
 
 
 def show(subject: Subject, bins: int = BINS) -> Shown:
-    """`bins` of confidence has every ECE and reliability diagram."""
+    """`bins` is the number of confidence bins of every ECE and reliability diagram."""
     run, dataset = subject.run, subject.dataset
     result = run.result
     if result is None:
-        raise UserError(
-            f"{run.folder} is not finished: there is no result.json in it; go on with: {run.resume_command}"
-        )
+        raise UserError(f"{run.folder} is not finished: it has no result.json; continue with: {run.resume_command}")
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = run.outputs(len(classes))
-    alone = baseline_outputs(run, classes)
+    baseline = baseline_outputs(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
     results = Results(parts["test"], rule, temperature, bins) if "test" in parts else None
     without, search, images = subject.without, None, None
@@ -137,7 +135,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         if pictures.can_be_drawn(dataset):
             images = _images(run, dataset, parts.get("test"), temperature, search)
         else:
-            without = f"Images of {dataset.shape[-1]} channels cannot be drawn, only those of 1 or 3."
+            without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
     return Shown(
         folder=run.folder,
         classes=classes,
@@ -147,9 +145,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         learning=learning_curves(run, ON_PAGE),
         errors_logged=has_errors(run),
         results=results,
-        drawn=drawn(results, alone) if results is not None else None,
-        verdict=_verdict(run, result, parts.get("test"), alone),
-        alone_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
+        drawn=drawn(results, baseline) if results is not None else None,
+        verdict=_verdict(run, result, parts.get("test"), baseline),
+        baseline_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
         votes=last_votes(run),
         search=search,
         images=images,
@@ -161,19 +159,19 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     )
 
 
-def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, alone: Outputs | None) -> Verdict | None:
+def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, baseline: Outputs | None) -> Verdict | None:
     if result.get("verdict") is not None:
         try:
             return Verdict(**result["verdict"])
         except TypeError as error:
-            raise UserError(f"{run.folder / 'result.json'} is damaged: its verdict is none ({error})") from error
-    return verdict(ours, alone, run.config.run.ensemble) if ours is not None and alone is not None else None
+            raise UserError(f"{run.folder / 'result.json'} is damaged: its verdict is invalid ({error})") from error
+    return verdict(ours, baseline, run.config.run.ensemble) if ours is not None and baseline is not None else None
 
 
 def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float | None, search: Search) -> Images:
     rule = run.config.run.ensemble
     return Images(
-        mistakes=pictures.sure_mistakes(test, rule, temperature, dataset) if test is not None else [],
+        mistakes=pictures.confident_mistakes(test, rule, temperature, dataset) if test is not None else [],
         label_next=pictures.pictures_of(search.doubts, dataset),
         views=pictures.some_views(dataset, run.split, run.config),
     )
@@ -204,12 +202,12 @@ def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str
 
 
 def notes_on(shown: Sequence[Shown]) -> list[str]:
-    """What a reader of several runs side by side must know."""
+    """Warnings for a reader who compares several runs."""
     notes = []
     if len({one.classes for one in shown}) > 1:
-        notes.append("These runs do not have the same classes: their errors are of different tasks.")
+        notes.append("These runs do not have the same classes, so their errors are not comparable.")
     if len({one.split for one in shown}) > 1:
-        notes.append("These runs do not have the same split of the same data: part of a difference may be due to that.")
+        notes.append("These runs do not have the same split of the same data, which may explain part of a difference.")
     return notes
 
 
@@ -249,7 +247,7 @@ def _percent(value: float | None, digits: int = 2) -> str:
 
 
 def _points(value: float, digits: int = 2) -> str:
-    """A difference, with its sign."""
+    """A difference with its sign."""
     return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -17,7 +17,7 @@ from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
 from cotrain.data.source import near
-from cotrain.evaluation.calibration import said_and_sureness
+from cotrain.evaluation.calibration import predicted_and_confidence
 from cotrain.evaluation.predict import Model
 from cotrain.ops import entropy, js_divergence
 from cotrain.runs.checkpoint import write_whole
@@ -94,9 +94,9 @@ def name_of(dataset: Dataset, row: int) -> str:
     return dataset.paths[row] if dataset.paths else f"row {row}"
 
 
-def sure_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
+def confident_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
     """Misclassified test images, the most confident first."""
-    predicted, probability = said_and_sureness(test.logits, rule, temperature or 1.0)
+    predicted, probability = predicted_and_confidence(test.logits, rule, temperature or 1.0)
     wrong = (predicted != test.labels).nonzero()[:, 0]
     order = wrong[torch.argsort(probability[wrong], descending=True, stable=True)][:SHOWN]
     classes, mistakes = dataset.classes, []
@@ -118,7 +118,7 @@ def search(model: Model, dataset: Dataset, split: Split) -> Search:
 def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
     logits = model.logits(dataset.images, rows)
     amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
-    predicted, probability = said_and_sureness(logits, model.config.run.ensemble, model.temperature)
+    predicted, probability = predicted_and_confidence(logits, model.config.run.ensemble, model.temperature)
     of_heads, names = logits.argmax(dim=-1), dataset.classes
     order = torch.argsort(amount, descending=True, stable=True)[:LISTED]
     return [

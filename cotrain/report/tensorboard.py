@@ -1,4 +1,4 @@
-"""The figures of a finished run for those who watch runs elsewhere: the page's, as pictures."""
+"""The figures of the report as images for TensorBoard."""
 
 from collections.abc import Iterator
 
@@ -13,12 +13,12 @@ from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.runs.tracking import Shot, has_figures, write_figures
 
-VIEWS = "Unlabelled images, each a row, with the views that training makes of them: "
-MISTAKES = "Test images that were given another class than their label, the surest first, row by row: "
+VIEWS = "Unlabelled images, one per row, with the views used in training: "
+MISTAKES = "Misclassified test images, the most confident first, row by row: "
 
 
 def track_figures(run: Run, dataset: Dataset) -> None:
-    """Once: a run that has its figures keeps them."""
+    """Write the figures, unless the run already has them."""
     if not has_figures(run.folder):
         write_figures(run.folder, (run.result or {}).get("steps", run.config.optim.steps), dict(_shots(run, dataset)))
 
@@ -36,9 +36,9 @@ def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
             "views",
             Shot(pictures.sheet([[*one.strips.values()] for one in views]), VIEWS + ", ".join(views[0].strips)),
         )
-    if "test" in parts and (found := pictures.sure_mistakes(parts["test"], rule, temperature, dataset)):
-        listed = "; ".join(f"{one.name}: {one.words}" for one in found)
-        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in found])), MISTAKES + listed)
+    if "test" in parts and (mistakes := pictures.confident_mistakes(parts["test"], rule, temperature, dataset)):
+        listed = "; ".join(f"{one.name}: {one.words}" for one in mistakes)
+        yield "mistakes", Shot(pictures.sheet(pictures.in_rows([one.png for one in mistakes])), MISTAKES + listed)
 
 
 def _of_test_images(

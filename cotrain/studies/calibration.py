@@ -8,9 +8,9 @@ from cotrain.comparison.statistics import spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.evaluation.calibration import (
-    AS_IT_IS,
     FITTED,
     PAPER,
+    UNCALIBRATED,
     Calibrated,
     Calibration,
     calibrated,
@@ -23,11 +23,11 @@ from cotrain.studies.case import Case, CaseResult
 from cotrain.studies.figures import reliability_diagrams
 from cotrain.studies.training import TrainingStudy
 
-TITLES = {AS_IT_IS: "", PAPER: ", T = 2", FITTED: ", T fitted"}
+TITLES = {UNCALIBRATED: "", PAPER: ", T = 2", FITTED: ", T fitted"}
 PAPER_NUMBERS = {
-    ("fixmatch", AS_IT_IS): {"ECE": "15.61", "accuracy": "74.93", "confidence": "78.75"},
+    ("fixmatch", UNCALIBRATED): {"ECE": "15.61", "accuracy": "74.93", "confidence": "78.75"},
     ("fixmatch", PAPER): {"ECE": "5.27"},
-    ("mhct", AS_IT_IS): {"ECE": "below 15.61"},
+    ("mhct", UNCALIBRATED): {"ECE": "below 15.61"},
     ("mhct", PAPER): {"ECE": "2.82"},
 }
 SHARED = ("unsupervised_ramp", "weak_pass")  # settings that co-training and FixMatch have in common

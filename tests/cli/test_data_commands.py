@@ -74,7 +74,7 @@ def test_check_says_what_is_there_and_what_fit_would_do(photos: Path, capsys: py
         "│ test on │ 20 images │",
     ):
         assert line in lines, (line, said)
-    assert "are also training images" in " ".join(said.split())
+    assert "are also training images, so the error is too optimistic" in " ".join(said.split())
 
 
 def test_check_says_why_fit_would_refuse(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from cotrain.evaluation.calibration import (
 
 
 def made_up(classes: int, images: int = 400, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Too sure at some confidences and not sure enough at others, so that gaps would cancel in wrong bins."""
+    """Overconfident at some confidences and underconfident at others, so that gaps would cancel in wrong bins."""
     rng = np.random.default_rng((classes, seed))
     probabilities = rng.dirichlet(np.full(classes, 1 / classes), images)
     confidence, said = probabilities.max(axis=1), probabilities.argmax(axis=1)
@@ -157,7 +157,7 @@ def test_the_fitted_temperature_is_the_best_of_a_fine_grid(rule: str) -> None:
     grid = np.geomspace(0.06, 19, 400)
     costs = [negative_log_likelihood(with_temperature(logits, t, rule), labels) for t in grid]
     assert fitted == pytest.approx(grid[np.argmin(costs)], rel=0.03)
-    assert fitted > 1.5, "logits this large are too sure"
+    assert fitted > 1.5, "logits this large are overconfident"
 
 
 def with_mistakes(wrong: int, sure: float, images: int = 200) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,7 @@ def test_verdict_and_warnings_in_the_result_are_taken(run: Run, data: Dataset, t
     assert "The unlabelled images hurt" in words(read, "verdict")
     assert "The heads have become <b>alike." in words(read, "heads")
     copy.finish({**copy.result, "verdict": {"word": "great"}})
-    with pytest.raises(UserError, match=r"result\.json is damaged: its verdict"):
+    with pytest.raises(UserError, match=r"result\.json is damaged: its verdict is invalid"):
         show(Subject(copy, data))
 
 
@@ -75,10 +75,10 @@ def test_every_picture_has_a_text_and_every_figure_a_caption(html: str) -> None:
     hints = {
         "error (%)": "lower is better",
         "loss": "should fall or level off",
-        "share": "every guess is believed",
-        "percent": "Wrong votes teach wrong things",
+        "share": "every prediction is trusted",
+        "percent": "Wrong votes teach wrong labels",
         "learning rate": "how far one step may change the network",
-        "Reliability": "below it the network is too sure, above it not sure enough",
+        "Reliability": "below it the network is overconfident, above it underconfident",
         "answered": "The lower the curve, the better",
     }
     found = []
@@ -95,9 +95,9 @@ def test_captions_of_reliability_have_the_numbers(html: str, run: Run) -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.S)
     for temperature in (1.0, 2.0):
         probabilities = (test.logits / temperature).double().softmax(-1).mean(0)
-        sure, right = 100 * probabilities.max(-1).values, 100 * (probabilities.argmax(-1) == test.labels).double()
-        whole = f"On the whole {sure.mean():.1f}\xa0% sure and {right.mean():.1f}\xa0% right."
-        assert sum(f"T = {temperature:.2f}: ECE" in caption and whole in caption for caption in captions) == 1
+        confidence, right = 100 * probabilities.max(-1).values, 100 * (probabilities.argmax(-1) == test.labels).double()
+        overall = f"Overall confidence {confidence.mean():.1f}\xa0%, accuracy {right.mean():.1f}\xa0%."
+        assert sum(f"T = {temperature:.2f}: ECE" in caption and overall in caption for caption in captions) == 1
 
 
 def test_ids_are_unique_and_used_ones_exist(html: str) -> None:
@@ -116,11 +116,11 @@ def test_figures_have_no_colour_of_their_own(html: str) -> None:
 def test_what_the_sections_say(html: str, run: Run) -> None:
     read = Read(html)
     assert "supervised ends at 0.09" in "".join(one["aria-label"] for one in read.all("svg"))
-    assert "unlabelled ends at 12; unlabelled, labelled only ends at 40" in "".join(
+    assert "unlabelled ends at 12; unlabelled, baseline ends at 40" in "".join(
         one["aria-label"] for one in read.all("svg")
     )
     assert "vote right ends at 80" in "".join(one["aria-label"] for one in read.all("svg"))
-    for name in ("as it is", "the paper's temperature", "head 3", "Brier"):
+    for name in ("uncalibrated", "the paper's temperature", "head 3", "Brier"):
         assert name in words(read, "calibration")
     assert "No temperature was fitted" in words(read, "calibration")
     assert "AURC of this run" in words(read, "selective")
@@ -139,12 +139,12 @@ def test_images_are_the_most_confident_mistakes_and_those_to_label_next(html: st
     test = read_outputs(run.scores_path)["test"]
     probabilities = test.logits.double().softmax(-1).mean(0)
     wrong = [row for row in range(60) if probabilities[row].argmax() != test.labels[row]]
-    surest = max(wrong, key=lambda row: float(probabilities[row].max()))
+    worst = max(wrong, key=lambda row: float(probabilities[row].max()))
     alts = [image["alt"] for image in Read(html).all("img")]
-    label = data.classes[test.labels[surest]]
-    said = data.classes[int(probabilities[surest].argmax())]
-    sure = 100 * float(probabilities[surest].max())
-    assert alts[0] == f"row {test.rows[surest]}: predicted {said}, {sure:.1f} %; label {label}"
+    label = data.classes[test.labels[worst]]
+    predicted = data.classes[int(probabilities[worst].argmax())]
+    confidence = 100 * float(probabilities[worst].max())
+    assert alts[0] == f"row {test.rows[worst]}: predicted {predicted}, {confidence:.1f} %; label {label}"
     with open(run.folder / "label_next.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [*rows[0]] == ["path", "row", "class", "probability", "heads_agree", "disagreement"]
@@ -159,7 +159,7 @@ def test_images_are_the_most_confident_mistakes_and_those_to_label_next(html: st
     assert amounts[0] == pytest.approx(-(mean * np.log(mean)).sum() + (p * np.log(p)).sum(1).mean(), abs=1e-5)
 
 
-def test_one_head_is_asked_what_it_is_least_sure_of(tmp_path: Path, data: Dataset) -> None:
+def test_one_head_ranks_by_its_least_confident_images(tmp_path: Path, data: Dataset) -> None:
     run = made_up_run(tmp_path / "run", data, changes={"method": "fixmatch"})
     read = Read(write_report(run, data).read_text())
     assert "This network has a single head" in words(read, "heads")
@@ -205,7 +205,7 @@ def test_without_test_images_it_says_what_cannot_be_known(tmp_path: Path) -> Non
     assert read_rows(run)
 
 
-def test_without_a_labelled_only_network_the_error_stands_alone(tmp_path: Path, data: Dataset) -> None:
+def test_without_a_baseline_only_the_error_is_shown(tmp_path: Path, data: Dataset) -> None:
     read = Read(write_report(made_up_run(tmp_path / "run", data, alone=None), None, without="Gone.").read_text())
     assert "no labelled-only baseline was trained" in words(read, "verdict")
     assert "No images are shown. Gone." in words(read, "images")

@@ -83,7 +83,7 @@ def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
         read = shown(run)
         selective = words(read, "selective")
         assert f"those of predict : with the temperature fitted on validation images ({said})" in selective
-        assert f"Temperature fitted on valid images, {said}: ECE" in words(read, "calibration")
+        assert f"Temperature fitted on validation images, {said}: ECE" in words(read, "calibration")
         assert said == f"T = {cotrain.load(run.folder).temperature}"
     run.finish(of_before)
     read = shown(run)
@@ -119,8 +119,10 @@ def test_heads_errors_over_training_have_a_figure(run: Run, tmp_path: Path) -> N
     read = shown(copy)
     drawn = {one["aria-label"] for one in read.all("svg")}
     assert "Line chart of error of a head (%) over 100 steps. head 1 ends at 12; head 2 ends at 13." in drawn
-    assert "Each head's error on valid images" in words(read, "learning")
-    assert any(one.startswith("Line chart of error (%) over 100 steps. valid ends at 10; unlabelled") for one in drawn)
+    assert "Each head's error on validation images" in words(read, "learning")
+    assert any(
+        one.startswith("Line chart of error (%) over 100 steps. validation ends at 10; unlabelled") for one in drawn
+    )
 
 
 def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
@@ -128,11 +130,11 @@ def test_votes_without_known_labels(run: Run, tmp_path: Path) -> None:
     copy.log_path.write_text('{"step": 100, "heads_disagree": 4.0, "vote_selected": 70.0}\n')
     read = shown(copy)
     assert "a pseudo-label for 70.0 % of the unlabelled images, and for" in words(read, "heads")
-    assert "How many of those are right cannot be known" in words(read, "learning")
+    assert "How many of these labels are right is unknown" in words(read, "learning")
     copy.log_path.write_text(copy.log_path.read_text() + '{"step": 100, "valid_error": 9.0, "vote_right": 88.0}\n')
     read = shown(copy)
     assert "a pseudo-label for 70.0 % of the unlabelled images, and for" in words(read, "heads")
-    assert "How many are right is told by valid images" in words(read, "learning")
+    assert "How many are right was measured on validation images" in words(read, "learning")
 
 
 @pytest.mark.parametrize("method", ["mhct", "deep_cotraining"])
@@ -147,7 +149,7 @@ def test_two_heads_do_not_vote(method: str, data: Dataset, tmp_path: Path) -> No
         one["aria-label"] for one in read.all("svg")
     }
     assert "how often the heads disagree" in words(read, "learning")
-    assert "cannot be known" not in words(read, "learning")
+    assert "is unknown without true labels" not in words(read, "learning")
 
 
 def test_votes_that_select_nothing_are_not_of_unknown_labels(run: Run, tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ def test_each_head_is_shown_with_every_temperature(tmp_path: Path) -> None:
 
 def test_the_number_of_bins_is_chosen(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ece(read: Read) -> float:
-        return float(re.search(r"as it is 1\.00 \S+ % \S+ % (\S+) %", words(read, "calibration"))[1])
+        return float(re.search(r"uncalibrated 1\.00 \S+ % \S+ % (\S+) %", words(read, "calibration"))[1])
 
     monkeypatch.chdir(tmp_path)
     copy_of(run, Path("run"))
@@ -217,12 +219,12 @@ def test_pictures_and_rows_have_the_probability_that_predict_has(tmp_path: Path)
     test, words_of = read_outputs(run.scores_path)["test"], []
     text = page([show(Subject(run, data))])
     said = cotrain.load(run.folder).predict(data.images[np.asarray(run.split.unlabelled)])
-    sureness = dict(zip(run.split.unlabelled, said.probabilities.max(axis=1), strict=True))
+    confidence = dict(zip(run.split.unlabelled, said.probabilities.max(axis=1), strict=True))
     write_report(run, data)
     rows = [*csv.DictReader((run.folder / "label_next.csv").read_text().splitlines())]
     assert len(rows) > 5
     for row in rows:
-        assert float(row["probability"]) == pytest.approx(sureness[int(row["row"])], abs=1e-6)
+        assert float(row["probability"]) == pytest.approx(confidence[int(row["row"])], abs=1e-6)
     raw = test.logits.double().softmax(-1).mean(0)
     classes, hot = raw.argmax(-1), (test.logits.double() / 3).softmax(-1).mean(0)
     for place in (classes != test.labels).nonzero()[:, 0].tolist():

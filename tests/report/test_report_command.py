@@ -72,7 +72,9 @@ def test_the_command(run: Run, data: Dataset, tmp_path: Path, monkeypatch, capsy
     main(["report", "run", "run"])  # one of ours may be written anew
     assert "2 runs -> report.html" in capsys.readouterr().out
     Path("notes.html").write_text("<p>mine")
-    assert "notes.html exists already" in refused(["report", "run", "--out", "notes.html"], capsys)
+    assert "notes.html exists already and was not written by cotrain" in refused(
+        ["report", "run", "--out", "notes.html"], capsys
+    )
     assert Path("notes.html").read_text() == "<p>mine"
     images, labels = data.images.numpy(), data.labels.numpy()
     np.savez(
@@ -135,7 +137,9 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
     Path("old/scores.npz").unlink()
     assert "scores.npz is missing or damaged" in refused(["report", "old"], capsys)
     for bins in ("0", "101", "-1"):
-        assert f"--bins {bins}: there must be between 1 and 100" in refused(["report", "old", "--bins", bins], capsys)
+        assert f"--bins {bins}: the number of confidence bins must be between 1 and 100" in refused(
+            ["report", "old", "--bins", bins], capsys
+        )
     assert not any(Path(folder, "report.html").exists() for folder in (".", "half", "old"))
 
 
@@ -162,7 +166,7 @@ def test_images_of_other_channels_are_left_out_but_listed(tmp_path: Path) -> Non
     assert not pictures.can_be_drawn(four)
     run = made_up_run(tmp_path / "run", four)
     read = Read(write_report(run, four).read_text())
-    assert "Images of 4 channels cannot be drawn" in words(read, "images")
+    assert "Images with 4 channels cannot be drawn" in words(read, "images")
     assert read.all("img") == []
     unlabelled = set(run.split.unlabelled) - set(run.split.labelled)
     assert f"label_next.csv in the run folder lists {len(unlabelled)} of them" in words(read, "images")
@@ -208,11 +212,11 @@ def test_the_command_can_be_pasted(started: str, typed: str, run: Run, tmp_path:
     assert show(Subject(copy, None)).facts["command"] == typed
 
 
-def test_a_run_that_is_not_finished_says_how_to_go_on(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_run_that_is_not_finished_says_how_to_continue(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     run = made_up_run(Path("half"), saved(some_data(), tmp_path / "images.npz"), alone=None)
     (run.folder / "result.json").unlink()
     line = refused(["report", "half"], capsys)
-    assert line.endswith(f"go on with: cotrain fit {tmp_path / 'images.npz'} --out half --resume\n")
+    assert line.endswith(f"continue with: cotrain fit {tmp_path / 'images.npz'} --out half --resume\n")
     run.model_path.unlink()
     assert "--out half --resume" in refused(["predict", "half", "x.png"], capsys)

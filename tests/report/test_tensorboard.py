@@ -22,7 +22,7 @@ from tests.processes import Running
 from tests.report.imports import fit_and_look
 
 TRACKED = {"run.track": "tensorboard"}
-FIGURES = ["reliability/as it is", "reliability/the paper's temperature", "risk_and_coverage", "confusion", "views"]
+FIGURES = ["reliability/uncalibrated", "reliability/the paper's temperature", "risk_and_coverage", "confusion", "views"]
 
 
 def board(run: Path) -> EventAccumulator:
@@ -86,18 +86,18 @@ def test_what_the_figures_show(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", data, changes={"data.valid_share": 0.2}, right=0.7)
     track_figures(run, data)
     events = board(run.folder)
-    assert "reliability/temperature fitted on valid images" in events.Tags()["images"]
+    assert "reliability/temperature fitted on validation images" in events.Tags()["images"]
     assert "Classes: 0 cat, 1 <dog>, 2 \\udcff." in words_of(events, "confusion")
-    assert "below it the network is too sure" in words_of(events, "reliability/as it is")
+    assert "below it the network is overconfident" in words_of(events, "reliability/uncalibrated")
     assert "predicted <dog>" in words_of(events, "mistakes")
     mistakes = image(events, "mistakes")
     side, gap = 96, pictures.GAP
     assert mistakes.shape[1] == 6 * (side + gap) and mistakes.shape[0] % (side + gap) == 0
     outputs = read_outputs(run.scores_path)["test"]
-    sure, said = outputs.logits.double().softmax(-1).mean(0).max(-1)
-    wrong = [row for row in range(90) if said[row] != outputs.labels[row]]
-    surest = data.images[int(outputs.rows[max(wrong, key=lambda row: float(sure[row]))])].numpy()
-    assert np.array_equal(mistakes[:side, :side], surest.repeat(12, axis=0).repeat(12, axis=1))
+    confidence, predicted = outputs.logits.double().softmax(-1).mean(0).max(-1)
+    wrong = [row for row in range(90) if predicted[row] != outputs.labels[row]]
+    worst = data.images[int(outputs.rows[max(wrong, key=lambda row: float(confidence[row]))])].numpy()
+    assert np.array_equal(mistakes[:side, :side], worst.repeat(12, axis=0).repeat(12, axis=1))
     views = image(events, "views")
     first = data.images[run.split.unlabelled[0]].numpy()
     assert np.array_equal(views[:side, :side], first.repeat(12, axis=0).repeat(12, axis=1))

@@ -172,7 +172,7 @@ def test_without_images_to_compare_on_no_baseline_is_trained(
     dataset = cotrain.from_arrays(toy.images[:60].numpy(), toy.labels[:60].numpy())
     fitted = cotrain.fit(dataset, out=tmp_path / "run", config=config, console=Console())
     printed = " ".join(capsys.readouterr().out.split())
-    assert "the test error will be unknown so no labelled-only baseline is trained" in printed
+    assert "the test error will be unknown no labelled-only baseline is trained" in printed
     assert not (tmp_path / "run" / "labelled_only").exists()
     assert fitted.result["test_error"] is fitted.result["labelled_only_error"] is None
 
