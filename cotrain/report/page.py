@@ -122,7 +122,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     run, dataset = subject.run, subject.dataset
     result = run.result
     if result is None:
-        raise UserError(f"{run.folder} is not finished: it has no result.json; continue with: {run.resume_command}")
+        raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
     classes = tuple(read_tensors(run.model_path)[1]["classes"])
     parts = run.outputs(len(classes))
     baseline = baseline_outputs(run, classes)
