@@ -237,7 +237,7 @@ def test_a_sheet_shows_every_class_with_its_views(photos: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("fit absent/", "absent does not exist; data are a folder of images"),
+        ("fit absent/", "absent/ does not exist; data are a folder of images"),
         ("fit photos --size huge", "data.size='huge': value error, must be one side, such as 64"),
         ("fit photos --labels gone.csv", "there is no label table gone.csv"),
         ("fit digits --data.labels_file x.csv", "data.labels_file is for a folder of images"),

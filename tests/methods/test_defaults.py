@@ -24,13 +24,13 @@ CO_TRAINING = {
     "reduction": "mean",
     "threshold": 0.95,  # whenever one head does the labelling
     "weak_pass": "separate",
-    "strong_pass": "all",
 }
 ONE_NETWORK = {"heads": 1, "unsupervised_weight": 1.0, "unsupervised_ramp": 0.0}
 RISING = {**ONE_NETWORK, "unsupervised_ramp": 0.4}  # Google's warm-up of 0.4 of the steps
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mhct": CO_TRAINING,
+    "mhct_routed": CO_TRAINING,
     "three_models": CO_TRAINING,
     "supervised": ONE_NETWORK,
     "pi_model": {**RISING, "unsupervised_weight": 10.0},
@@ -128,6 +128,7 @@ RATIOS = {  # unlabelled images per labelled one
 OPTIMISERS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(METHODS, FIXMATCH),
     "mhct": {},
+    "mhct_routed": {},
     "three_models": {},
     "vat": GOOGLE_ADAM,
     "ict": GOOGLE_ADAM,
@@ -136,7 +137,7 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
     "laplacenet": {"lr": 0.03, "momentum": 0.9, "weight_decay": 5e-4},
     "pseudo_label_arazo": {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
 }
-NOT_PUBLISHED = {"mhct": {"strong_views"}, "three_models": {"strong_views"}}  # choices, tested with their methods
+NOT_PUBLISHED = dict.fromkeys(["mhct", "mhct_routed", "three_models"], {"strong_views"})  # tested with the methods
 each_name = pytest.mark.parametrize("name", METHODS)
 
 

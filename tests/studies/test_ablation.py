@@ -150,3 +150,21 @@ def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[
     drawn = training.study.figure([replace(first, outputs={}), *others])  # matplotlib's warning would be an error
     [legend] = [axes.get_legend() for axes in drawn.canvas.axes if axes.get_legend()]
     assert [text.get_text() for text in legend.get_texts()] == ["single head", "ensemble"]
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    ablation: tuple[Path, dict[str, dict[str, str]]], tmp_path: Path
+) -> None:
+    folder, _ = ablation
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=r"comparison\.of was 'ablation' and is now 'heads'"):
+        done("heads", folder)
+    for which in ("heads", "cost"):
+        run = folder / "whole" / "seed-0"
+        with pytest.raises(UserError, match="seed-0 is a run; choose another --out"):
+            study(which, out=run)
+        (tmp_path / "photo.png").touch()
+        with pytest.raises(UserError, match=r"contains other files \(photo.png\); choose another --out"):
+            study(which, out=tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not (run / "table.txt").exists() and [path.name for path in tmp_path.iterdir()] == ["photo.png"]

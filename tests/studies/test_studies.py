@@ -31,24 +31,6 @@ from tests.studies.quick import done, width_of
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
-def test_a_folder_of_something_else_is_left_alone(
-    ablation: tuple[Path, dict[str, dict[str, str]]], tmp_path: Path
-) -> None:
-    folder, _ = ablation
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    with pytest.raises(UserError, match=r"comparison\.of was 'ablation' and is now 'heads'"):
-        done("heads", folder)
-    for which in ("heads", "cost"):
-        run = folder / "whole" / "seed-0"
-        with pytest.raises(UserError, match="seed-0 is a run; choose another --out"):
-            study(which, out=run)
-        (tmp_path / "photo.png").touch()
-        with pytest.raises(UserError, match=r"contains other files \(photo.png\); choose another --out"):
-            study(which, out=tmp_path)
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-    assert not (run / "table.txt").exists() and [path.name for path in tmp_path.iterdir()] == ["photo.png"]
-
-
 @pytest.mark.parametrize(
     ("which", "key", "value"), [("heads", "method.heads", 3), ("structure", "model.share", "stem")]
 )

@@ -19,6 +19,7 @@ from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.data import draw_split, open_data
 from cotrain.evaluation.head_stats import heads_of
 from cotrain.evaluation.outputs import head_logits, score
+from cotrain.methods import METHODS
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import vote_of_others
 from cotrain.runs.log import read_log
@@ -320,13 +321,13 @@ class Remembering(Method):
 
 def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     config = tiny.model_copy(update={"method": Remembering()})
-    Remembering.name = "remembering"
-    run = run_of(config, toy, tmp_path / "run")
-    state = train(run, toy, CPU, QUIET, "")
-    assert state.memory["seen"].sum() > 0
-    save(state, run)
-    fresh = begin(config, toy, run.split, CPU)
-    list(restore(fresh, run, *run.checkpoints.load()))
+    with METHODS.with_added("remembering", Remembering):
+        run = run_of(config, toy, tmp_path / "run")
+        state = train(run, toy, CPU, QUIET, "")
+        assert state.memory["seen"].sum() > 0
+        save(state, run)
+        fresh = begin(config, toy, run.split, CPU)
+        list(restore(fresh, run, *run.checkpoints.load()))
     assert (fresh.step, fresh.seconds) == (state.step, state.seconds)
     assert all(torch.equal(fresh.memory[name], state.memory[name]) for name in state.memory)
     for ours, saved in ((fresh.net, state.net), (fresh.average.net, state.average.net)):
