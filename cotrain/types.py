@@ -5,9 +5,9 @@ B labelled and U unlabelled images per step, K weak and S strong views of each u
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -100,7 +100,10 @@ class Learner:
         return self.step / self.steps
 
 
-Look = Callable[[Tensor], Tensor]  # rows of the data set -> (H, n, C + extra) for the unaugmented images, no gradient
+class Look(Protocol):
+    """Looks at images of the dataset as they are: rows -> outputs (H, n, C + extra) without gradient."""
+
+    def __call__(self, rows: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Backbone:
+    """A network as a list of stages, and the place where the paper cuts it into a trunk and heads."""
+
     name: str
     stages: tuple[Stage, ...]
     cut: str  # where the paper cuts: the name of the last shared stage

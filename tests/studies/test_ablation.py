@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from cotrain import UserError
 from cotrain.runs.run import Run
-from cotrain.studies import STUDIES
+from cotrain.studies import STUDIES, study
 from cotrain.studies.base import StudyOptions
 from cotrain.studies.case import result_of
 from cotrain.studies.training import Training
