@@ -157,7 +157,7 @@ def test_votes_that_select_nothing_are_not_of_unknown_labels(run: Run, tmp_path:
     row = {"step": 100, "unlabelled_error": 66.0, "heads_disagree": 99.0, "vote_selected": 0.0, "head_1_error": 70.0}
     copy.log_path.write_text(json.dumps(row) + "\n")
     read = shown(copy)
-    assert "labels only the evaluation knows" in words(read, "learning")
+    assert "labels only the evaluation uses" in words(read, "learning")
     assert "a pseudo-label for 0.0 % of the unlabelled images, and for" in words(read, "heads")
 
 

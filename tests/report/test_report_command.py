@@ -130,7 +130,7 @@ def test_mistakes_of_the_user_are_one_line(run: Run, tmp_path: Path, monkeypatch
     without_page = shutil.ignore_patterns("report.html")
     shutil.copytree(run.folder, "half", ignore=without_page)
     Path("half/result.json").unlink()
-    assert "half is not finished: there is no result.json" in refused(["report", "half"], capsys)
+    assert "half is not finished: it has no result.json" in refused(["report", "half"], capsys)
     assert "there is no run absent" in refused(["report", "absent"], capsys)
     assert "report needs one or more run folders" in refused(["report"], capsys)
     shutil.copytree(run.folder, "old", ignore=without_page)
