@@ -1,6 +1,5 @@
 """A comparison: what it trains, what it keeps, what it says, and how it goes on."""
 
-import csv
 import json
 import shlex
 import shutil
@@ -13,37 +12,19 @@ from rich.console import Console
 from scipy.stats import ttest_rel
 
 import cotrain
-from cotrain import Config, Dataset, UserError, open_data, recipe_named
-from cotrain.cli.main import main
+from cotrain import Config, Dataset, UserError, open_data
 from cotrain.comparison.budget import Length
-from cotrain.comparison.compare import Comparison, Contender, contenders
+from cotrain.comparison.compare import Comparison, contenders
 from cotrain.comparison.statistics import interval, paired, spread
 from cotrain.methods import METHODS
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run, as_typed
 from cotrain.training.timing import Pace
 from tests import processes
+from tests.comparison.quick import QUICK, compare, rows
 from tests.processes import Signal
 
 pytestmark = pytest.mark.usefixtures("impatient")
-QUICK = [
-    "--labels",
-    "20",
-    "--steps",
-    "10",
-    "--optim.labelled",
-    "8",
-    "--optim.unlabelled",
-    "16",
-    "--run.checkpoint_every",
-    "4",
-    "--run.report",
-    "false",
-]
-
-
-def compare(out: Path, *words: str) -> None:
-    main(["compare", "digits", *QUICK, "--out", str(out), *words])
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +32,6 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compared") / "out"
     compare(out, "--methods", "mhct,fixmatch,mhct:strong_views=shared", "--seeds", "2")
     return out
-
-
-def rows(out: Path) -> dict[str, dict[str, str]]:
-    return {row["method"]: row for row in csv.DictReader((out / "table.csv").read_text().splitlines())}
 
 
 def test_every_method_is_trained_on_the_same_splits(compared: Path) -> None:
@@ -199,84 +176,6 @@ def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
     passes = sum(step * 96 // 1297 != (step - 1) * 96 // 1297 for step in range(1, laplacenet.steps))
     assert 99 < laplacenet.seconds <= 100
     assert laplacenet.seconds == pytest.approx(0.4 * laplacenet.steps + passes, abs=3)
-
-
-def test_a_recipes_method_settings_are_kept_for_its_own_method() -> None:
-    comparison = Comparison.of(
-        open_data("digits"), Path("nowhere"), contenders("mhct,fixmatch"), seeds=1, settings={"optim.lr": 0.05}
-    )
-    ours = Contender.parse("mhct").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
-    other = Contender.parse("fixmatch").config(comparison.base.changed({"method.unsupervised_ramp": 0.3}))
-    assert (ours.method.unsupervised_ramp, other.method.unsupervised_ramp) == (0.3, 0.0)
-    assert other.optim.lr == 0.05
-
-
-PUBLISHED = {"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16} | {
-    "model.backbone": "wrn-10-1",
-    "model.bn_momentum": 0.01,
-    "run.report": False,
-    "run.checkpoint_every": 10,
-}
-
-
-def published(out: Path, **more: object) -> Comparison:
-    settings = {**PUBLISHED, **more.pop("settings", {})}
-    methods = contenders("mhct,fixmatch,vat,three_models")
-    return Comparison.of(
-        open_data("digits"), out, methods, seeds=1, config=recipe_named("cifar100"), settings=settings, **more
-    )
-
-
-def test_published_recipes_compare_each_method_with_its_own_optimiser(tmp_path: Path) -> None:
-    comparison = published(tmp_path)
-    kinds = {name: config.optim for name, config in comparison.planning.configs.items()}
-    assert {name: optim.summary for name, optim in kinds.items()} == {
-        "mhct": "SGD 0.3",
-        "fixmatch": "SGD 0.03",
-        "vat": "Adam 0.002",
-        "three_models": "SGD 0.3",
-        "supervised": "SGD 0.03",
-    }
-    assert {name: optim.weight_decay for name, optim in kinds.items()} == dict.fromkeys(kinds, 0.001) | {"vat": 0.02}
-    assert {config.optim.steps for config in comparison.configs.values()} == {10}
-    lengths = dict.fromkeys(kinds, Length(10, 1.0, 1.0))
-    assert comparison.table(lengths).columns["optimiser"] == ["SGD 0.3", "SGD 0.03", "Adam 0.002", "SGD 0.3"]
-
-
-def test_an_optimiser_setting_that_is_asked_for_is_that_of_all_methods(tmp_path: Path) -> None:
-    configs = published(tmp_path, settings={"optim.lr": "0.05"}).planning.configs
-    assert {config.optim.lr for config in configs.values()} == {0.05}
-    assert {name: config.optim.kind for name, config in configs.items()} == dict.fromkeys(configs, "sgd") | {
-        "vat": "adam"
-    }
-
-
-def test_comparisons_with_other_rules_for_the_optimiser_are_not_mixed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Also where the settings of the recipe's own method are the same."""
-    words = ["--recipe", "cifar10", "--methods", "supervised", "--seeds", "1", "--model.backbone", "wrn-10-1"]
-    compare(tmp_path / "out", *words)
-    assert rows(tmp_path / "out")["supervised"]["optimiser"] == "SGD 0.03"
-    for more, difference in {
-        "--same-optimiser": "optim.per_method was True and is now False",
-        "--optim.lr 0.3": "for all methods.optim.lr was None and is now 0.3",
-    }.items():
-        with pytest.raises(SystemExit):
-            compare(tmp_path / "out", *words, *more.split())
-        assert f"belongs to another comparison ({difference}); choose another --out" in capsys.readouterr().err
-    compare(tmp_path / "same", *words, "--same-optimiser")
-    assert rows(tmp_path / "same")["supervised"]["optimiser"] == "SGD 0.3"
-    for ending in ("txt", "md", "tex"):
-        assert "SGD 0.3" in (tmp_path / "same" / f"table.{ending}").read_text()
-
-
-def test_python_can_compare_with_the_same_optimiser(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
-    config, words = tiny.changed({"optim.per_method": True, "optim.steps": 2}), {"methods": "vat", "seeds": 1}
-    own = cotrain.compare(toy, out=tmp_path / "own", config=config, **words)
-    same = cotrain.compare(toy, out=tmp_path / "same", config=config, same_optimiser=True, **words)
-    assert (own.columns["optimiser"], same.columns["optimiser"]) == (["Adam 0.002"], ["SGD 0.1"])
-    assert Run.open(tmp_path / "own" / "vat" / "seed-0").config.optim.kind == "adam"
 
 
 @pytest.mark.parametrize(
