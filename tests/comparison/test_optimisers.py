@@ -11,6 +11,8 @@ from cotrain.comparison.compare import Comparison, Contender, contenders
 from cotrain.runs.run import Run
 from tests.comparison.quick import compare, rows
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 
 def test_a_recipes_method_settings_hold_for_that_method_and_its_variants() -> None:
     comparison = Comparison.of(
