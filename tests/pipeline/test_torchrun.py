@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,9 @@ def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys
     out = folder / "stopped"
     line = ended(out, Signal(SIGTERM, 12, rank=1, to_torchrun=True))
     stopped_at = int(re.match(rf"cotrain: stopped at step (\d+) of {STEPS}; everything is saved; ", line)[1])
-    assert line.endswith(f"resume with: torchrun --nproc-per-node 2 -m cotrain fit digits --out {out} --resume")
+    assert line.endswith(
+        f"resume with: torchrun --nproc-per-node 2 -m cotrain fit digits --out {shlex.quote(str(out))} --resume"
+    )
     assert newest(out) == checkpoint(out, stopped_at)
     main(["fit", "digits", "--out", str(out), "--resume"])
     assert "resumed with 1 process instead of 2: weights may differ" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """`cotrain report` and the page that `fit` writes: files, data that moved, mistakes of the user."""
 
 import json
+import shlex
 import shutil
 import weakref
 from dataclasses import replace
@@ -217,6 +218,6 @@ def test_a_run_that_is_not_finished_says_how_to_continue(tmp_path: Path, monkeyp
     run = made_up_run(Path("half"), saved(some_data(), tmp_path / "images.npz"), alone=None)
     (run.folder / "result.json").unlink()
     line = refused(["report", "half"], capsys)
-    assert line.endswith(f"resume with: cotrain fit {tmp_path / 'images.npz'} --out half --resume\n")
+    assert line.endswith(f"resume with: cotrain fit {shlex.quote(str(tmp_path / 'images.npz'))} --out half --resume\n")
     run.model_path.unlink()
     assert "--out half --resume" in refused(["predict", "half", "x.png"], capsys)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(uninterrupted: Path, tmp_path: Path)
     done = interrupted(out, SIGINT, 12)
     assert done.returncode == 130
     assert len(done.stderr.splitlines()) == 1
-    assert f"cotrain fit digits --out {out} --resume" in done.stderr
+    assert f"cotrain fit digits --out {shlex.quote(str(out))} --resume" in done.stderr
     stopped_at = int(done.stderr.split("stopped at step ")[1].split()[0])
     assert stopped_at == 12
     assert checkpoint(out, stopped_at).exists()
