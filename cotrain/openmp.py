@@ -2,7 +2,7 @@
 
 torch splits each operation over threads, which wait for each other at its end. libgomp, the OpenMP runtime of torch's
 Linux builds, spins 300,000 times (milliseconds) before a waiting thread sleeps. If another process occupies the CPU
-of the slowest thread, that time is wasted. 10,000 spins bridge nearly all gaps between the operations of a step.
+of the slowest thread, that time is wasted. 30,000 spins bridge nearly all gaps between the operations of a step.
 `cotrain.training.spinning` goes further while the machine is busy. Neither changes any result.
 
 OpenMP reads its settings when torch is loaded, so `cotrain/__init__.py` imports this file first.
@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Container, Mapping, MutableMapping
 
-SPINS = "10000"
+SPINS = "30000"
 
 
 def bound_spinning(environment: MutableMapping[str, str], modules: Container[str]) -> None:
