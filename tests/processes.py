@@ -180,7 +180,7 @@ def send_after_steps(signalled: Signal) -> None:
         if next(taken) == signalled.steps:
             os.kill(os.getppid() if signalled.to_torchrun else os.getpid(), signalled.number)
             if signalled.to_torchrun:
-                signal.pause()
+                time.sleep(3)  # long enough for torchrun to hand it on; a pause would wait for ever if it came first
         return result
 
     loop.take_step = counted
