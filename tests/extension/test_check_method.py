@@ -2,12 +2,14 @@
 
 import sys
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ConfigDict, Field
+from torch import nn
 
 from cotrain import Batch, Learner, Losses, Pool, SingleModel, Term, Views
 from cotrain.testing import check_method
@@ -118,11 +120,11 @@ class Stuck(Good):
 class Forgetful(Good):
     """Counts its steps in the object, where no checkpoint finds them."""
 
-    counts: ClassVar[dict[int, int]] = {}
+    counts: ClassVar[WeakKeyDictionary[nn.Module, int]] = WeakKeyDictionary()  # an id can be used twice
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
-        seen = self.counts.get(id(learner.net), 0)
-        self.counts[id(learner.net)] = seen + 1
+        seen = self.counts.get(learner.net, 0)
+        self.counts[learner.net] = seen + 1
         losses = super().loss(learner, batch)
         return two_terms(losses["supervised"] * (1 + 1e-3 * seen), losses["unsupervised"])
 
