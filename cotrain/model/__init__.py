@@ -4,7 +4,7 @@ from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.multihead import MultiHead
 from cotrain.model.named import BACKBONES, backbone
 from cotrain.model.resnet import resnet18
-from cotrain.model.stages import Backbone, Output, Stage
+from cotrain.model.stages import Backbone, Output, Pretrained, Stage
 from cotrain.model.wrn import wrn
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "BackboneFamily",
     "MultiHead",
     "Output",
+    "Pretrained",
     "Stage",
     "Wanted",
     "backbone",

@@ -1,6 +1,7 @@
 """Build the network that the settings describe."""
 
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,9 +9,12 @@ from torch import Tensor, nn
 
 from cotrain.model.multihead import MultiHead
 from cotrain.model.named import backbone
-from cotrain.model.own import OwnNetwork, Pair, imported
+from cotrain.model.own import OwnNetwork, Pair, copied, imported, is_import_path
+from cotrain.model.pretrained import Head
 from cotrain.model.settings import ModelSettings
-from cotrain.model.stages import Backbone
+from cotrain.model.stages import FROZEN, Backbone, Stage
+from cotrain.model.trunk import FromPixels, Trunk
+from cotrain.model.weights import fingerprint, with_weights
 from cotrain.types import Method, UserError
 
 
@@ -21,25 +25,85 @@ def build_network(settings: ModelSettings, method: Method, *, classes: int, chan
         parts = parts_of(settings, method, classes=classes, channels=channels)
         if isinstance(parts, Pair):
             return _from_pair(parts, settings, method, classes=classes, channels=channels)
-        return MultiHead.cut(
+        share = method.share or settings.share
+        parts.place(share)  # an unknown stage is an error
+        if (last := last_frozen(parts, settings, share)) is not None:
+            parts, share = parts.after(last), FROZEN if share == last else share
+        net = MultiHead.cut(
             parts,
             method.heads,
-            after=method.share or settings.share,
+            after=share,
             head_init=settings.head_init,
             dropout=method.dropout,
         )
+        _check_heads(net, settings)
+        return net
+
+
+def last_frozen(parts: Backbone, settings: ModelSettings, share: str) -> str | None:
+    """The last stage that stays as it was pretrained, so that its outputs are computed only once; None: all learn."""
+    pretrained, kind = parts.pretrained, settings.trunk
+    if pretrained is None:
+        if kind in ("frozen", "tuned"):
+            raise UserError(
+                f"model.trunk={kind} needs a pretrained backbone, such as lite0; {parts.name} has no weights"
+            )
+        return None
+    if kind == "learned":
+        return None
+    if kind == "tuned" and not pretrained.tuned_after:
+        raise UserError(
+            f"model.trunk=tuned learns the last stages of a network, and {parts.name} does not say which: return a "
+            "cotrain.Backbone whose Pretrained has tuned_after, or choose frozen or learned"
+        )
+    shared = parts.place("paper" if share == "none" else share)
+    kept = parts.place(pretrained.tuned_after if kind == "tuned" else pretrained.features or parts.cut)
+    return parts.stages[min(shared, kept) - 1].name
+
+
+def build_trunk(settings: ModelSettings, method: Method, *, classes: int, images: tuple[int, int, int]) -> Trunk | None:
+    """The frozen part of a pretrained network, for images of this height, width and channels."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # whatever the user's own network draws is frozen too
+        parts = parts_of(settings, method, classes=classes, channels=images[2])
+        if isinstance(parts, Pair):
+            return None
+        last = last_frozen(parts, settings, method.share or settings.share)
+        if last is None:
+            return None
+        net = nn.Sequential(*(stage.build(0.0) for stage in parts.stages[: parts.place(last)]))
+    pretrained = parts.pretrained
+    assert pretrained is not None
+    digest = f"{parts.name} {pretrained.digest} after {last}, enlarged to {settings.enlarge}"
+    if _own_network(settings) is not None:
+        digest += f", mean {pretrained.mean}, std {pretrained.std}, {fingerprint(net)}"
+    whole = FromPixels(net, pretrained.mean, pretrained.std).eval().requires_grad_(False)
+    return Trunk(whole, images, digest, parts.name)
+
+
+def _own_network(settings: ModelSettings) -> OwnNetwork | None:
+    if settings.own is None and is_import_path(settings.backbone):
+        return OwnNetwork(settings.backbone, imported(settings.backbone))
+    return settings.own
 
 
 def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels: int) -> Backbone | Pair:
     """The parts of the backbone that `model.backbone` names, or of the user's own network."""
-    own = settings.own
-    if own is None and ":" in settings.backbone:
-        own = OwnNetwork(settings.backbone, imported(settings.backbone))
+    own = _own_network(settings)
     if own is not None:
         _refuse(settings.last_width, "model.last_width is for a wrn; set the width of your network by model.arguments")
-        return own.parts(method, channels=channels, classes=classes, arguments=settings.arguments or {})
+        parts = own.parts(method, channels=channels, classes=classes, arguments=settings.arguments or {})
+        if settings.weights is not None:
+            parts = with_weights(parts, Path(settings.weights).expanduser(), channels)
+        if isinstance(parts, Pair) and _is_frozen(parts, settings):
+            _check_pair(settings, method)
+            return _as_stages(parts, settings.backbone, channels, classes)
+        return parts
+    head = Head(hidden=settings.hidden, dropout=settings.dropout)
     shares_trunk = method.heads > 1 and (method.share or settings.share) != "none"
     _refuse(settings.arguments, f"model.arguments are for your own function; {settings.backbone} takes none")
+    only_own = "model.weights are for your own network (model.backbone=PACKAGE.MODULE:FUNCTION)"
+    _refuse(settings.weights, f"{only_own}; {settings.backbone} takes none")
     return backbone(
         settings.backbone,
         channels=channels,
@@ -47,7 +111,19 @@ def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels:
         last_width=settings.last_width if shares_trunk else None,  # the paper narrows only heads on a shared trunk
         bn_momentum=settings.bn_momentum,
         extra=method.extra,
+        head=lambda features: head.stages(features, classes, method.extra),
+        side=settings.enlarge,
     )
+
+
+def pixel_statistics(
+    settings: ModelSettings, method: Method, *, classes: int, channels: int
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and standard deviation of the pixels that a pretrained network expects."""
+    with torch.random.fork_rng():  # building the user's own network may draw weights
+        parts = parts_of(settings, method, classes=classes, channels=channels)
+    pretrained = parts.pretrained
+    return (pretrained.mean, pretrained.std) if pretrained else None
 
 
 def _refuse(value: Any, line: str) -> None:
@@ -55,8 +131,28 @@ def _refuse(value: Any, line: str) -> None:
         raise UserError(line)
 
 
-def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: int, channels: int) -> MultiHead:
-    """Share the given trunk between heads, or, for separate models, build one trunk per head."""
+def _is_frozen(pair: Pair, settings: ModelSettings) -> bool:
+    kind = settings.trunk
+    if pair.pretrained is None and kind in ("frozen", "tuned"):
+        raise UserError(
+            f"model.trunk={kind} needs pretrained weights: set model.weights to a safetensors file, or let "
+            f"{settings.backbone} return (trunk, build_head, cotrain.Pretrained(size, mean, std))"
+        )
+    if kind == "tuned":
+        raise UserError(
+            f"model.trunk=tuned learns the last stages of a trunk, and {settings.backbone} gives its trunk as one "
+            "module; give a cotrain.Backbone, or choose frozen or learned"
+        )
+    return pair.pretrained is not None and kind != "learned"
+
+
+def _as_stages(pair: Pair, name: str, channels: int, classes: int) -> Backbone:
+    """A trunk that is computed once, and the heads on its features."""
+    stages = (Stage("trunk", lambda dropout: copied(pair.trunk)), Stage("head", lambda dropout: pair.build_head()))
+    return Backbone(name, stages, "trunk", channels, classes, pair.pretrained)
+
+
+def _check_pair(settings: ModelSettings, method: Method) -> None:
     share = method.share or settings.share
     if method.dropout is not None:
         raise UserError(
@@ -67,8 +163,13 @@ def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: 
             f"model.share={share}: {settings.backbone} is a trunk and heads, already cut; choose paper (as given) or "
             "none (separate models), or give a list of cotrain.Stage to cut"
         )
+
+
+def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: int, channels: int) -> MultiHead:
+    """Share the given trunk between heads, or, for separate models, build one trunk per head."""
+    _check_pair(settings, method)
     trunk, build_head = pair.trunk, pair.build_head
-    if share == "none":
+    if (method.share or settings.share) == "none":
         more = (parts_of(settings, method, classes=classes, channels=channels) for _ in range(method.heads - 1))
         pairs = chain([pair], more)
         trunk = nn.Sequential()
@@ -79,11 +180,15 @@ def _from_pair(pair: Pair, settings: ModelSettings, method: Method, *, classes: 
             return nn.Sequential(own.trunk, own.build_head())
 
     net = MultiHead(trunk, build_head, method.heads, head_init=settings.head_init, channels=channels, classes=classes)
+    _check_heads(net, settings)
+    return net
+
+
+def _check_heads(net: MultiHead, settings: ModelSettings) -> None:
     if len({id(weight) for head in net.heads for weight in head.parameters()}) < sum(
         len([*head.parameters()]) for head in net.heads
     ):
         raise UserError(f"{settings.backbone}: build_head must build a new head each time; these heads share weights")
-    return net
 
 
 def check_outputs(net: MultiHead, images: Tensor, method: Method, name: str) -> None:

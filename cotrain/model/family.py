@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cotrain.model.stages import Backbone, Extra, no_extra
+from cotrain.model.stages import Backbone, BuildHead, Extra, no_extra, no_head
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Wanted:
     bn_momentum: float = 0.001
     extra: Extra = no_extra  # for the `Output` at the end
     last_width: int | None = None  # model.last_width, only for a family that takes it
+    head: BuildHead = no_head  # for a pretrained family: the stages after its pooled features
+    side: int = 0  # for a pretrained family: smaller images are enlarged to this side
 
 
 class BackboneFamily(ABC):
@@ -24,6 +26,7 @@ class BackboneFamily(ABC):
     name: ClassVar[str]  # of the file, or of the entry point
     listed: ClassVar[str] = ""  # its names, as errors list them, where it has others than its own
     takes_last_width: ClassVar[bool] = False
+    is_pretrained: ClassVar[bool] = False
 
     def recognises(self, name: str) -> bool:
         return name == self.name

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from cotrain.model.stages import Backbone
-from cotrain.types import UserError
 
 
 class MultiHead(nn.Module):
@@ -53,10 +52,7 @@ class MultiHead(nn.Module):
         "paper" cuts where the paper does; "none" shares nothing and gives separate models. `dropout` has one rate per
         head.
         """
-        after = backbone.cut if after == "paper" else after
-        if after not in backbone.cuts:
-            raise UserError(f"{backbone.name} cannot be cut after {after!r}; choose one of: {', '.join(backbone.cuts)}")
-        shared = backbone.cuts.index(after)
+        shared = backbone.place(after)
         trunk = nn.Sequential(*(stage.build(0.0) for stage in backbone.stages[:shared]))
         rates = iter(dropout or [0.0] * heads)
 
@@ -96,7 +92,8 @@ class MultiHead(nn.Module):
             shared, private = torch.cat([shared, private[0]]), None
         if private is None:
             features = self.trunk(shared)
-            return self._stack(len(shared), self._of_heads([features] * len(self.heads), trunk_of))
+            rows = shared.shape[0]  # len() would fix the number of images in an exported graph
+            return self._stack(rows, self._of_heads([features] * len(self.heads), trunk_of))
         images, views = len(shared), private.shape[1]
         features = self.trunk(torch.cat([shared, private.flatten(0, 1)]))
         common, *own = features.split([images] + [views] * len(self.heads))
@@ -129,7 +126,7 @@ class MultiHead(nn.Module):
         return logits
 
     def _stack(self, rows: int, logits: list[Tensor]) -> Tensor:
-        if any(output.ndim != 2 or len(output) != rows for output in logits):
+        if any(output.ndim != 2 or output.shape[0] != rows for output in logits):
             raise ValueError(f"a head must return one row of logits per image ({rows}), not {tuple(logits[0].shape)}")
         return torch.stack(logits)
 

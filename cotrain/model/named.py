@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from cotrain.model.family import BackboneFamily, Wanted
-from cotrain.model.stages import Backbone, Extra, no_extra
+from cotrain.model.own import is_import_path
+from cotrain.model.stages import Backbone, BuildHead, Extra, no_extra, no_head
 from cotrain.registry import Registry, Unavailable
 from cotrain.types import UserError
 
@@ -38,12 +39,19 @@ def backbone(
     last_width: int | None = None,
     bn_momentum: float = 0.001,
     extra: Extra = no_extra,
+    head: BuildHead = no_head,
+    side: int = 0,
 ) -> Backbone:
-    """The stages of a named backbone: wrn-28-2, resnet18, or one from another package."""
+    """The stages of a named backbone: wrn-28-2, resnet18, lite0, or one from another package."""
     family = family_of(name)
     if last_width is not None and not family.takes_last_width:
         raise UserError(f"model.last_width narrows the last group of a wrn; {name} has none")
-    return family.build(name, Wanted(channels, classes, bn_momentum, extra, last_width))
+    return family.build(name, Wanted(channels, classes, bn_momentum, extra, last_width, head, side))
+
+
+def is_pretrained(name: str) -> bool:
+    """Whether this names a backbone that comes with weights. The user's own network is not asked."""
+    return not is_import_path(name) and family_of(name).is_pretrained
 
 
 def names() -> str:

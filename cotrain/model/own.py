@@ -15,10 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from cotrain.model.stages import Backbone, Stage
+from cotrain.model.stages import Backbone, Pretrained, Stage
 from cotrain.types import Method, UserError
 
 OBJECT = "object:"  # prefix of a network that was not given as a function
+FAMILIES = ("hf:", "timm:")  # prefixes of families of backbones, which are not import paths
 EXPECTED = "(trunk, build_head) or a list of cotrain.Stage"
 
 
@@ -28,6 +29,7 @@ class Pair:
 
     trunk: nn.Module
     build_head: Callable[[], nn.Module]  # returns a new head each time
+    pretrained: Pretrained | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,13 @@ class OwnNetwork:
             made = self.build(**values)
         except Exception as error:  # the user's code may raise anything
             raise UserError(f"{self.recorded} failed: {type(error).__name__}: {error}") from error
-        return self._parts(made, channels, classes)
+        parts = self._parts(made, channels, classes)
+        if (known := parts.pretrained) and not len(known.mean) == len(known.std) == channels:
+            raise UserError(
+                f"{self.recorded}: the mean and std of its Pretrained have {len(known.mean)} and {len(known.std)} "
+                f"values; the images have {channels} channels"
+            )
+        return parts
 
     def _parts(self, made: Any, channels: int, classes: int) -> Backbone | Pair:
         if isinstance(made, Backbone):
@@ -72,9 +80,10 @@ class OwnNetwork:
 
 
 def is_pair(made: Any) -> bool:
+    """Whether this is (trunk, build_head), or (trunk, build_head, pretrained)."""
     return (
         isinstance(made, Sequence)
-        and len(made) == 2
+        and (len(made) == 2 or (len(made) == 3 and isinstance(made[2], Pretrained)))
         and isinstance(made[0], nn.Module)
         and callable(made[1])
         and not isinstance(made[1], nn.Module)
@@ -93,8 +102,8 @@ def own_network(model: Any) -> OwnNetwork:
             "model=(trunk, build_head)"
         )
     if is_pair(model):
-        trunk, build_head = model
-        return OwnNetwork(f"{OBJECT}{type(trunk).__name__}", lambda channels, classes: (copied(trunk), build_head))
+        trunk, *rest = model
+        return OwnNetwork(f"{OBJECT}{type(trunk).__name__}", lambda channels, classes: (copied(trunk), *rest))
     if isinstance(model, Backbone | Sequence):
         name = model.name if isinstance(model, Backbone) else "stages"
         return OwnNetwork(f"{OBJECT}{name}", lambda channels, classes: model)
@@ -113,9 +122,14 @@ def _path(function: Callable[..., Any]) -> str:
     return f"{module}:{getattr(function, '__qualname__', f'<{type(function).__name__}>')}"
 
 
+def is_import_path(recorded: str) -> bool:
+    """Whether this names the user's own network, importable or not, rather than a backbone of a family."""
+    return ":" in recorded and not recorded.startswith(FAMILIES)
+
+
 def is_importable(recorded: str) -> bool:
     """Whether another process could import it by this name."""
-    return ":" in recorded and not recorded.startswith(("__main__:", OBJECT)) and "<" not in recorded
+    return is_import_path(recorded) and not recorded.startswith(("__main__:", OBJECT)) and "<" not in recorded
 
 
 def imported(path: str) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, PrivateAttr
 
 from cotrain.model.own import OwnNetwork
-from cotrain.types import IntOrNone, Settings, none_if_written
+from cotrain.types import IntOrNone, Settings, StrOrNone, none_if_written
 
 
 def _json(value: Any) -> Any:
@@ -35,6 +35,21 @@ class ModelSettings(Settings):
     )
     share: str = Field(
         "paper", description="last stage of the shared trunk; paper: where the paper cuts; none: separate models"
+    )
+    trunk: Literal["auto", "frozen", "tuned", "learned"] = Field(
+        "auto",
+        description="a pretrained trunk stays as it is (frozen), its last stages learn slowly (tuned), or all of it "
+        "learns; auto: frozen if the backbone is pretrained, otherwise learned",
+    )
+    enlarge: int = Field(
+        128, ge=1, le=2048, description="images with a shorter side are enlarged to it before a pretrained trunk"
+    )
+    hidden: IntOrNone = Field(
+        256, ge=1, description="units of the hidden layer of a head on pretrained features; none: linear heads"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the pretrained features that each head sees")
+    weights: StrOrNone = Field(
+        None, description="a safetensors file with the weights of your own network's trunk; none: as it is built"
     )
     head_init: Literal["independent", "copied"] = Field(
         "independent", description="heads start with independent weights, or as copies of the first head (ablation 4)"

@@ -24,7 +24,15 @@ class WideResNets(BackboneFamily):
 
     def build(self, name: str, wanted: Wanted) -> Backbone:
         depth, width = map(int, name.split("-")[1:])
-        return wrn(depth, width, **vars(wanted))
+        return wrn(
+            depth,
+            width,
+            channels=wanted.channels,
+            classes=wanted.classes,
+            last_width=wanted.last_width,
+            bn_momentum=wanted.bn_momentum,
+            extra=wanted.extra,
+        )
 
 
 class Unit(nn.Module):

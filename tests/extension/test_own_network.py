@@ -108,6 +108,12 @@ def test_separate_models_have_trunks_of_their_own(quick: Config) -> None:
     assert len(net.trunk) == 0 and not torch.equal(first, second)
 
 
+def test_a_network_without_batchnorm_has_an_average_too(tmp_path: Path, toy: Dataset, quick: Config) -> None:
+    plain = (nn.Conv2d(1, 4, 3, padding=1), lambda: head_of(2))
+    fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=plain)
+    assert quick.optim.ema and fitted.result["steps"] == 4
+
+
 def test_the_baseline_is_the_same_network(tmp_path: Path, toy: Dataset, quick: Config) -> None:
     trunk, local = trunk_of(1), (lambda: head_of(2))
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick.changed({"run.baseline": True}), model=(trunk, local))

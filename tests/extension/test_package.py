@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import safe_open
 
 from cotrain.cli.main import main
 
 from .distribution import GUIDE, blocks_of_the_guide, install_the_guides_package
 
 SHORT = ["--steps", "2", "--optim.labelled", "4", "--optim.unlabelled", "8", "--run.report", "false"]
-ROOT = GUIDE.parent.parent
+ROOT = GUIDE.parent.parent.parent
 
 
 def run(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -110,6 +111,21 @@ def test_the_guides_own_network_trains_and_loads(site: Path, tmp_path: Path) -> 
     error, names = done.stdout.splitlines()
     assert 0 <= float(error) <= 100 and names.startswith("['")
     assert json.loads(next(tmp_path.glob("runs/*/config.json")).read_text())["model"]["arguments"] == {"width": 8}
+
+
+def test_the_guides_pretrained_network_is_frozen(site: Path, tmp_path: Path) -> None:
+    blocks = blocks_of_the_guide()
+    (tmp_path / "mytrunk.py").write_text(blocks["mytrunk.py"])
+    quick = '"optim.steps": 2, "run.report": False, "run.runtime": "torch", "bank.weak": 1, "bank.strong": 1}'
+    short = blocks["frozen.py"].replace('"optim.steps": 20}', quick)
+    assert short != blocks["frozen.py"]
+    done = run(site, "-c", short, cwd=tmp_path)
+    assert done.stderr == ""
+    error, names = done.stdout.splitlines()[-2:]
+    assert 0 <= float(error) <= 100 and names.startswith("['")
+    (saved,) = tmp_path.glob("runs/*/model.safetensors")
+    with safe_open(saved, framework="pt") as tensors:
+        assert all(key.startswith("heads.") for key in tensors.keys())  # noqa: SIM118
 
 
 def test_the_guides_method_keeps_the_contract(site: Path) -> None:

@@ -1,0 +1,52 @@
+"""The frozen part of a pretrained network, from uint8 pixels to features."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cotrain.types import UserError
+
+VERSION = 1  # of how a trunk computes its features
+
+
+class FromPixels(nn.Module):
+    """A network on uint8 images (n, h, w, c): it normalises them first. Pooled features (n, C) become (n, C, 1, 1)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", 255 * torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1))
+        self.register_buffer("std", 255 * torch.tensor(std, dtype=torch.float64).view(-1, 1, 1))
+        self.float()
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.net((images.permute(0, 3, 1, 2).float() - self.mean) / self.std)
+        return features[:, :, None, None] if features.ndim == 2 else features
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """A frozen network from uint8 images to features, and what identifies it."""
+
+    net: FromPixels
+    images: tuple[int, int, int]  # height, width, channels
+    digest: str  # of the weights, and of where the network is cut
+    name: str = "the network"
+
+    @property
+    def key(self) -> str:
+        text = f"{VERSION} {self.digest} {self.images} {torch.__version__}"
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    @torch.inference_mode()
+    def features(self) -> tuple[int, int, int]:
+        """Channels, height and width of the features."""
+        shape = tuple(self.net(torch.zeros(1, *self.images, dtype=torch.uint8)).shape)
+        if len(shape) != 4:
+            raise UserError(f"a frozen trunk gives features (n, C) or (n, C, h, w), not {shape}")
+        return shape[1], shape[2], shape[3]
