@@ -4,7 +4,7 @@ A `Policy` holds the augmentation settings, a `Draw` holds the random decisions 
 or `normalised` apply them.
 """
 
-from cotrain.augment.policy import OPS, PRESETS, Draw, Policy, draw_op, draw_plain, draw_strong, draw_weak
+from cotrain.augment.policy import OPS, PRESETS, Draw, Policy, draw_op, draw_plain, draw_strong, draw_weak, joined
 from cotrain.augment.views import normalised, pixels
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "draw_plain",
     "draw_strong",
     "draw_weak",
+    "joined",
     "normalised",
     "pixels",
 ]

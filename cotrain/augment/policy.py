@@ -5,6 +5,7 @@ their results are bit-exact. The operations and ranges are RandAugment's, as in 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -117,6 +118,20 @@ class Draw:
 
     def __getitem__(self, views: slice) -> "Draw":
         return Draw(**{field.name: getattr(self, field.name)[views] for field in fields(self)})
+
+
+def joined(draws: Sequence[Draw]) -> Draw:
+    """Several draws, with equally many operations or none, as one."""
+    most = max(draw.ops.shape[1] for draw in draws)
+    same = [draw if draw.ops.shape[1] == most else _idle(draw, most) for draw in draws]
+    return Draw(**{field.name: np.concatenate([getattr(draw, field.name) for draw in same]) for field in fields(Draw)})
+
+
+def _idle(draw: Draw, operations: int) -> Draw:
+    """A draw without operations, written as one with several that change nothing."""
+    shape = (len(draw), operations)
+    affines = np.broadcast_to(IDENTITY_AFFINE, (*shape, 6))
+    return replace(draw, ops=np.full(shape, IDENTITY), magnitudes=np.zeros(shape), affines=affines)
 
 
 def draw_plain(n: int) -> Draw:

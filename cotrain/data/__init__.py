@@ -5,12 +5,15 @@ from cotrain.data.duplicates import contradicts, duplicates, leaks
 from cotrain.data.folder import check_complete
 from cotrain.data.format import ArrayFormat, DataFormat, Request
 from cotrain.data.opening import is_openable, open_data
-from cotrain.data.settings import DataSettings
-from cotrain.data.source import Source
+from cotrain.data.settings import BankSettings, DataSettings
+from cotrain.data.source import BankSource, BatchSource, Source
 from cotrain.data.split import Split, draw_split
 
 __all__ = [
     "ArrayFormat",
+    "BankSettings",
+    "BankSource",
+    "BatchSource",
     "DataFormat",
     "DataSettings",
     "Dataset",

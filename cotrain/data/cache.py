@@ -25,7 +25,7 @@ from cotrain.types import UserError
 
 VERSION = 2
 LARGEST_KEPT = 96  # images that all share one size keep it, up to this side
-SIDE = 64
+LARGEST_GREY = 64
 
 Header = list[Any]  # height, width, mode
 
@@ -39,11 +39,11 @@ class Known:
     hash: int
 
 
-def decoded(folder: Path, found: Sequence[Found], size: str | None, console: Console) -> ImageFile:
+def decoded(folder: Path, found: Sequence[Found], size: str | int, console: Console) -> ImageFile:
     """The images of `found`, in order, as one file. Only files that changed since the last time are decoded again.
 
-    `size` is HEIGHTxWIDTH, or None to choose one. An unreadable file becomes a row of zeros; `facts["errors"]` holds
-    the reason.
+    `size` is HEIGHTxWIDTH, or the largest side of a size to choose. An unreadable file becomes a row of zeros;
+    `facts["errors"]` holds the reason.
     """
     path = _place(folder, size)
     listing = [[file.path, file.size, file.modified, file.changed] for file in found]
@@ -86,7 +86,7 @@ def _any_readable(folder: Path, old: ImageFile) -> bool:
     return False
 
 
-def _place(folder: Path, size: str | None) -> Path:
+def _place(folder: Path, size: str | int) -> Path:
     key = json.dumps([VERSION, os.fspath(folder.resolve()), size])
     return home() / "images" / f"{folder.resolve().name}-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
@@ -137,7 +137,7 @@ class Decoding:
     listing: list[list[Any]]
     console: Console
 
-    def facts(self, size: str | None, old: ImageFile | None) -> dict[str, Any]:
+    def facts(self, size: str | int, old: ImageFile | None) -> dict[str, Any]:
         """Decode everything and return the facts about the images."""
         known = self._known(old)
         headers: list[Any] = [known[row].header if row in known else None for row in range(len(self.listing))]
@@ -191,16 +191,17 @@ class Decoding:
         yield from counted(zip(rows, each, strict=True), len(rows), f"{what} images", self.console)
 
 
-def _choose_shape(headers: list[Header], size: str | None) -> tuple[int, int, int]:
+def _choose_shape(headers: list[Header], size: str | int) -> tuple[int, int, int]:
     """Height and width as requested, or chosen to suit the images; one channel if all images are grey."""
     channels = 1 if headers and all(mode in GREY for _, _, mode in headers) else 3
-    if size is not None:
+    if isinstance(size, str):
         height, width = map(int, size.split("x"))
         return height, width, channels
     sizes = {(height, width) for height, width, _ in headers}
     if len(sizes) == 1 and max(*(only := sizes.pop())) <= LARGEST_KEPT:
         return *only, channels
-    side = min([SIDE, *([round(median(min(height, width) for height, width, _ in headers))] if headers else [])])
+    largest = min(size, LARGEST_GREY) if channels == 1 else size
+    side = min([largest, *([round(median(min(height, width) for height, width, _ in headers))] if headers else [])])
     return side, side, channels
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
 from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
@@ -41,6 +42,7 @@ class Dataset:
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file -> why it could not be read
     missing: tuple[str, ...] = ()  # label table rows whose file does not exist
     notes: tuple[str, ...] = ()  # what the user should know about how the files were read
+    bank: Bank | None = None  # the features of the images, if the network has a frozen trunk
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
 """Decode an image file to uint8 pixels of the size the network expects.
 
 This file is also the decode worker's program. The worker starts fast because it imports neither torch nor the package.
-It reads one JSON task per line and answers each with one line.
+It reads one JSON task per line and answers each with one line. Pixels that are sent back follow that line as bytes.
 """
 
 import hashlib
@@ -9,9 +9,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,30 @@ def _or_error(work: Callable[..., Any], *arguments: Any) -> Any:
         return {"error": str(error)}
 
 
+def read_images(paths: Sequence[str], shape: Sequence[int]) -> tuple[NDArray[np.uint8], list[str | None]]:
+    """(n, h, w, c) pixels, and for each file why it is unreadable. The pixels of an unreadable file are zeros."""
+    images = np.zeros((len(paths), *shape), np.uint8)
+    errors: list[str | None] = [None] * len(paths)
+    for row, path in enumerate(paths):
+        try:
+            images[row] = read_image(path, *shape)
+        except Unreadable as error:
+            errors[row] = str(error)
+    return images, errors
+
+
+def serve(tasks: BinaryIO, answers: BinaryIO) -> None:
+    """Answer every task. One with a shape but no file to write to gets the pixels of its images sent back."""
+    for line in tasks:
+        task = json.loads(line)
+        if "shape" in task and "into" not in task:
+            images, errors = read_images(task["paths"], task["shape"])
+            answers.write(json.dumps(errors).encode() + b"\n")
+            answers.write(images.data)
+        else:
+            answers.write(json.dumps(carry_out(task)).encode() + b"\n")
+        answers.flush()
+
+
 if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(carry_out(json.loads(line))), flush=True)
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -5,21 +5,29 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import IO, Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
 from cotrain.types import UserError
 
+S = TypeVar("S")
+T = TypeVar("T")
 HIDDEN = (".", "__MACOSX")
 FILES_PER_TASK = 64
 WORTH_WORKERS = 256  # with fewer files, starting workers takes longer than decoding
+AHEAD = 3  # tasks that wait to be fetched, besides one per worker
+CRASHED = "decoding it crashed the decoder"
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,14 @@ class Found:
     @property
     def is_image(self) -> bool:
         return os.path.splitext(self.path)[1].lower() in SUFFIXES
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch of images. The row of an unreadable file is black, and its error says why."""
+
+    images: NDArray[np.uint8]  # (n, h, w, c)
+    errors: list[str | None]
 
 
 def walk(folder: Path) -> Iterator[Found]:
@@ -63,18 +79,23 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
                 yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def find_images(paths: Sequence[Path]) -> list[Path]:
+def find_images(paths: Sequence[Path]) -> list[str]:
     """The given files, and every image file in the given folders, sorted."""
-    found: list[Path] = []
+    found: list[str] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(path / file.path for file in walk(path) if file.is_image)
+            inside = sorted((file.path for file in walk(path) if file.is_image), key=_by_folder)
             if not inside:
                 raise UserError(f"there is no image file in {path} ({', '.join(sorted(SUFFIXES))})")
-            found += inside
+            found += (str(path / name) for name in inside)
         else:
-            found.append(path)
+            found.append(str(path))
     return found
+
+
+def _by_folder(path: str) -> str:
+    """Sorts by folder, then by name: no name contains the character that stands for / here."""
+    return path.replace("/", "\0")
 
 
 def in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
@@ -87,7 +108,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        self.idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self.closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -98,24 +119,38 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         self.closing.close()
 
-    def map(self, tasks: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    def map(self, tasks: Iterable[dict[str, Any]]) -> Iterator[list[Any]]:
         """The answers, in order."""
         if self.count == 0:
-            yield from (checked(decode.carry_out(task)) for task in tasks)
-            return
+            return (checked(decode.carry_out(task)) for task in tasks)
+        return self._in_order(self._carry_out, tasks)
+
+    def decode(self, batches: Iterable[Sequence[str]], shape: Sequence[int]) -> Iterator[Decoded]:
+        """The pixels of each batch of files, in order. The workers are a few batches ahead of the caller."""
+        if self.count == 0:
+            return (Decoded(*decode.read_images(paths, shape)) for paths in batches)
+        return self._in_order(lambda paths: self._decode(paths, shape), batches)
+
+    def _in_order(self, work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+        """As `map` of an executor, but only a few items are begun before their results are asked for."""
         with ThreadPoolExecutor(self.count) as pool:
+            begun: deque[Future[T]] = deque()
             try:
-                yield from pool.map(self._carry_out, tasks)
+                for item in items:
+                    begun.append(pool.submit(work, item))
+                    if len(begun) > self.count + AHEAD:
+                        yield begun.popleft().result()
+                while begun:
+                    yield begun.popleft().result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[bytes]:
         worker = subprocess.Popen(
             [sys.executable, "-P", decode.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # libtiff and others print warnings
-            text=True,
             start_new_session=True,  # Ctrl-C goes to the parent, which stops its workers
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
@@ -123,28 +158,55 @@ class Workers:
         self.closing.callback(worker.kill)
         return worker
 
-    def _carry_out(self, task: dict[str, Any]) -> list[Any]:
+    def _ask(self, task: dict[str, Any], receive: Callable[[IO[bytes]], T | None]) -> T | None:
+        """What an idle worker answers; None if it crashed."""
         worker = self.idle.get()
+        assert worker.stdin is not None and worker.stdout is not None
         try:
-            assert worker.stdin is not None and worker.stdout is not None
-            worker.stdin.write(json.dumps(task) + "\n")
+            worker.stdin.write(json.dumps(task).encode() + b"\n")
             worker.stdin.flush()
-            answer = worker.stdout.readline()
+            answer = receive(worker.stdout)
         except BrokenPipeError:
-            answer = ""
-        if answer.endswith("\n"):
-            self.idle.put(worker)
-            return checked(json.loads(answer))
-        worker.kill()
-        self.idle.put(self._start())
-        return self._retry_one_by_one(task)
+            answer = None
+        if answer is None:
+            worker.kill()
+            worker = self._start()
+        self.idle.put(worker)
+        return answer
+
+    def _carry_out(self, task: dict[str, Any]) -> list[Any]:
+        answer = self._ask(task, _line)
+        return self._retry_one_by_one(task) if answer is None else checked(answer)
+
+    def _decode(self, paths: Sequence[str], shape: Sequence[int]) -> Decoded:
+        answer = self._ask({"paths": paths, "shape": shape}, lambda file: _images(file, (len(paths), *shape)))
+        if answer is not None:
+            return answer
+        if len(paths) == 1:
+            return Decoded(np.zeros((1, *shape), np.uint8), [CRASHED])
+        each = [self._decode([path], shape) for path in paths]
+        return Decoded(np.concatenate([one.images for one in each]), [error for one in each for error in one.errors])
 
     def _retry_one_by_one(self, task: dict[str, Any]) -> list[Any]:
         """A worker crashed: try its files one by one, and leave out the file that crashes a worker again."""
         if len(task["paths"]) == 1:
-            return [{"error": "decoding it crashed the decoder"}]
+            return [{"error": CRASHED}]
         files = zip(task["paths"], task["rows"], strict=True)
         return [self._carry_out({**task, "paths": [path], "rows": [row]})[0] for path, row in files]
+
+
+def _line(file: IO[bytes]) -> Any:
+    line = file.readline()
+    return json.loads(line) if line.endswith(b"\n") else None
+
+
+def _images(file: IO[bytes], shape: tuple[int, ...]) -> Decoded | None:
+    errors = _line(file)
+    if errors is None:
+        return None
+    images = np.empty(shape, np.uint8)
+    received = file.readinto(images.data.cast("B"))  # type: ignore[attr-defined]
+    return Decoded(images, errors) if received == images.nbytes else None
 
 
 def checked(answer: list[Any] | dict[str, str]) -> list[Any]:

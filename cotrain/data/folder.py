@@ -43,7 +43,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
     if not images:
         raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
     layout = understand(folder, images, settings)
-    stored = decoded(folder, images, settings.size or layout.size, console)
+    stored = decoded(folder, images, settings.size or layout.size or settings.largest, console)
     unreadable: dict[str, str] = stored.facts["errors"]
     readable = np.array([image.path not in unreadable for image in images])
     parts = np.array([part or "" for part in layout.parts])

@@ -42,6 +42,9 @@ class DataSettings(Settings):
         0.0, ge=0, lt=1, description="if there are no validation images, fraction of the labelled ones set aside"
     )
     size: Size = Field(None, description="resize images to this side or HEIGHTxWIDTH; none: chosen from the images")
+    largest: int = Field(
+        224, ge=4, le=2048, description="side of larger photographs if data.size is none; grey images: at most 64"
+    )
     labels_file: StrOrNone = Field(
         None, description="label table (paths and labels) for a folder of images; none: its labels.csv, if any"
     )
@@ -60,3 +63,11 @@ class DataSettings(Settings):
     def for_reading(self) -> "DataSettings":
         """The settings that affect the images; runs may split the same images in different ways."""
         return DataSettings(**self.model_dump(exclude=OF_SPLITS))
+
+
+class BankSettings(Settings):
+    """The fixed views of each image whose features a frozen trunk computes once."""
+
+    weak: int = Field(2, ge=1, description="weak views of each training image, for a frozen trunk")
+    strong: int = Field(4, ge=1, description="strong views of each training image, for a frozen trunk")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of these views; runs with other seeds share them")

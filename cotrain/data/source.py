@@ -1,7 +1,9 @@
 """Batches. Rows and views depend only on (seed, step), so resuming needs no loader state."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,82 +11,49 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import Draw, Policy, ctaugment, draw_plain, draw_strong, draw_weak, normalised, pixels
+from cotrain.data.bank import choose_views
 from cotrain.data.dataset import Dataset, Images
+from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, near
 from cotrain.data.split import Split
 from cotrain.types import NOTHING, Batch, UserError, Views
 
 
-class Source:
-    """Draws B labelled and U unlabelled images per step, and makes their views.
+class BatchSource(ABC):
+    """Draws B labelled and U unlabelled images per step.
 
     Images are drawn with replacement, unless the method passes over the unlabelled images in shuffled order.
-
-    `part` is (rank, ranks). All ranks draw the same images, and each makes only the views of its own rows, every
-    `ranks`-th; the others are zeros, unless the method needs all views.
     """
+
+    inputs: Inputs
 
     def __init__(
         self,
         dataset: Dataset,
         split: Split,
-        policy: Policy,
         views: Views,
         *,
         labelled: int,
         unlabelled: int,
         seed: int,
         device: torch.device,
-        part: tuple[int, int] = (0, 1),
     ) -> None:
-        check_fits(dataset.images, device)
-        self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
         self.unlabelled_rows = np.asarray(split.unlabelled)
-        self.policy, self.views = policy, views
-        changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
-        self.labelled_policy = policy.model_copy(update=changes)
+        self.views = views
         self.passes: dict[int, NDArray[np.int64]] = {}  # the current pass number and its shuffled unlabelled rows
         self.labelled, self.unlabelled = labelled, unlabelled
         self.seed, self.device = seed, device
-        self.own = slice(None) if views.whole else slice(part[0], None, part[1])
-        self.mean, self.std = dataset.pixel_statistics(self.unlabelled_rows)
 
+    @abstractmethod
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
         """The batch of one step. `rates` are those of CTAugment, if the views need them; None: the initial rates."""
-        rng = np.random.default_rng((self.seed, step))
+
+    def _rows(self, step: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The labelled and the unlabelled rows of a step."""
         rows = rng.choice(self.labelled_rows, self.labelled)
         index = self._next_of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
-        height, width = self.images.shape[1:3]
-        weak, strong, x_strong = self.views.weak, self.views.strong, self.views.labelled_strong
-        images, (held_rows, held_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
-        x = self._render(images, held_rows, draw_weak(self.policy, len(rows), height, width, rng))
-        n = weak * len(index)
-        weak_draw = draw_weak(self.policy, n, height, width, rng) if self.views.weak_augment else draw_plain(n)
-        probe, probe_bins = NOTHING, NOTHING
-        if self.views.ctaugment == "none":
-            draw = draw_strong(self.policy, strong * len(index), height, width, rng)
-            x_draw = draw_strong(self.labelled_policy, x_strong * len(rows), height, width, rng)
-            strong_views = self._render(images, np.tile(held_index, strong), draw)
-            x_strong_views = self._render(images, np.tile(held_rows, x_strong), x_draw)
-        else:
-            rates = ctaugment.initial_rates() if rates is None else rates
-            strong_views = self._by_rates(images, np.tile(held_index, strong), strong * len(index), rates, rng)
-            x_strong_views = self._by_rates(images, np.tile(held_rows, x_strong), x_strong * len(rows), rates, rng)
-            changes = ctaugment.draw_probe(len(rows), rng)
-            probe = self._changed(images, held_rows, changes, rng)
-            probe_bins = torch.from_numpy(changes.bins).to(self.device)
-        return Batch(
-            x=x,
-            y=self.labels[torch.from_numpy(rows).to(self.device)],
-            labelled_rows=torch.from_numpy(rows).to(self.device),
-            weak=self._render(images, np.tile(held_index, weak), weak_draw).unflatten(0, (weak, len(index))),
-            strong=strong_views.unflatten(0, (strong, len(index))),
-            unlabelled_rows=torch.from_numpy(index).to(self.device),
-            x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
-            probe=probe,
-            probe_bins=probe_bins,
-        )
+        return rows, index
 
     def _next_of_pass(self, step: int) -> NDArray[np.int64]:
         """The next U unlabelled rows; every pass has a new order."""
@@ -119,6 +88,73 @@ class Source:
                 if step + 1 < end:
                     upcoming = executor.submit(self.batch, step + 1)
                 yield batch
+
+
+class Source(BatchSource):
+    """Makes the views of a step's images from their pixels.
+
+    `part` is (rank, ranks). All ranks draw the same images, and each makes only the views of its own rows, every
+    `ranks`-th; the others are zeros, unless the method needs all views. Pixels are normalised by the mean and standard
+    deviation of the unlabelled images, unless `statistics` gives those of a pretrained network.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        split: Split,
+        policy: Policy,
+        views: Views,
+        *,
+        labelled: int,
+        unlabelled: int,
+        seed: int,
+        device: torch.device,
+        part: tuple[int, int] = (0, 1),
+        statistics: tuple[Sequence[float], Sequence[float]] | None = None,
+    ) -> None:
+        super().__init__(dataset, split, views, labelled=labelled, unlabelled=unlabelled, seed=seed, device=device)
+        check_fits(dataset.images, device)
+        self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
+        self.policy = policy
+        changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
+        self.labelled_policy = policy.model_copy(update=changes)
+        self.own = slice(None) if views.whole else slice(part[0], None, part[1])
+        self.mean, self.std = statistics or dataset.pixel_statistics(self.unlabelled_rows)
+        self.inputs = ImageInputs(self.images, self.mean, self.std)
+
+    def batch(self, step: int, rates: Tensor | None = None) -> Batch:
+        rng = np.random.default_rng((self.seed, step))
+        rows, index = self._rows(step, rng)
+        height, width = self.images.shape[1:3]
+        weak, strong, x_strong = self.views.weak, self.views.strong, self.views.labelled_strong
+        images, (held_rows, held_index) = near(self.images, [rows[self.own], index[self.own]], self.device)
+        x = self._render(images, held_rows, draw_weak(self.policy, len(rows), height, width, rng))
+        n = weak * len(index)
+        weak_draw = draw_weak(self.policy, n, height, width, rng) if self.views.weak_augment else draw_plain(n)
+        probe, probe_bins = NOTHING, NOTHING
+        if self.views.ctaugment == "none":
+            draw = draw_strong(self.policy, strong * len(index), height, width, rng)
+            x_draw = draw_strong(self.labelled_policy, x_strong * len(rows), height, width, rng)
+            strong_views = self._render(images, np.tile(held_index, strong), draw)
+            x_strong_views = self._render(images, np.tile(held_rows, x_strong), x_draw)
+        else:
+            rates = ctaugment.initial_rates() if rates is None else rates
+            strong_views = self._by_rates(images, np.tile(held_index, strong), strong * len(index), rates, rng)
+            x_strong_views = self._by_rates(images, np.tile(held_rows, x_strong), x_strong * len(rows), rates, rng)
+            changes = ctaugment.draw_probe(len(rows), rng)
+            probe = self._changed(images, held_rows, changes, rng)
+            probe_bins = torch.from_numpy(changes.bins).to(self.device)
+        return Batch(
+            x=x,
+            y=self.labels[torch.from_numpy(rows).to(self.device)],
+            labelled_rows=torch.from_numpy(rows).to(self.device),
+            weak=self._render(images, np.tile(held_index, weak), weak_draw).unflatten(0, (weak, len(index))),
+            strong=strong_views.unflatten(0, (strong, len(index))),
+            unlabelled_rows=torch.from_numpy(index).to(self.device),
+            x_strong=x_strong_views.unflatten(0, (x_strong, len(rows))),
+            probe=probe,
+            probe_bins=probe_bins,
+        )
 
     def _render(self, images: Tensor, own_rows: NDArray[np.int64], draw: Draw) -> Tensor:
         return self._among_all(
@@ -165,11 +201,35 @@ def check_fits(images: Images, device: torch.device) -> None:
             )
 
 
-def near(
-    images: Images, rows: Sequence[NDArray[np.int64]], device: torch.device
-) -> tuple[Tensor, list[NDArray[np.int64]]]:
-    """A tensor that holds the images of all these rows, read from disk if necessary, and their places in it."""
-    if isinstance(images, Tensor):
-        return images, list(rows)
-    needed, places = np.unique(np.concatenate(rows), return_inverse=True)
-    return images[needed].to(device), np.split(places, np.cumsum([len(part) for part in rows])[:-1])
+class BankSource(BatchSource):
+    """Draws the views of a step's images from a bank."""
+
+    def __init__(self, dataset: Dataset, split: Split, views: Views, **sizes: Any) -> None:
+        super().__init__(dataset, split, views, **sizes)
+        assert dataset.bank is not None
+        self.bank = dataset.bank
+        self.inputs = BankInputs(self.bank)
+
+    def batch(self, step: int, rates: Tensor | None = None) -> Batch:
+        rng, wanted = np.random.default_rng((self.seed, step)), self.views
+        rows, index = self._rows(step, rng)
+        plain = not wanted.weak_augment and wanted.weak
+        return Batch(
+            x=self._drawn("weak", rows, 1, rng)[0],
+            y=self.labels[torch.from_numpy(rows).to(self.device)],
+            labelled_rows=torch.from_numpy(rows).to(self.device),
+            weak=self._plain(index, wanted.weak) if plain else self._drawn("weak", index, wanted.weak, rng),
+            strong=self._drawn("strong", index, wanted.strong, rng),
+            unlabelled_rows=torch.from_numpy(index).to(self.device),
+            x_strong=self._drawn("strong", rows, wanted.labelled_strong, rng),
+        )
+
+    def _drawn(self, kind: str, rows: NDArray[np.int64], views: int, rng: np.random.Generator) -> Tensor:
+        """(views, n, C, h, w)."""
+        available = self.bank.weak if kind == "weak" else self.bank.strong
+        chosen = choose_views(views, len(rows), available, rng)
+        features = self.bank.views(kind, np.tile(rows, views), chosen.ravel())
+        return features.to(self.device).unflatten(0, (views, len(rows)))
+
+    def _plain(self, rows: NDArray[np.int64], views: int) -> Tensor:
+        return self.bank.plain(rows).to(self.device).expand(views, -1, -1, -1, -1)

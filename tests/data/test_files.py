@@ -130,12 +130,19 @@ def test_image_bombs_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read_image(tmp_path / "large.png", 8, 8, 1)
 
 
+def test_files_are_sorted_as_paths_are(tmp_path: Path) -> None:
+    for name in ("a/b.png", "a-b.png", "a.png", "a b/c.png", "b/a/c.png", "b/a.png", "\u00e9.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_images([tmp_path]) == [str(path) for path in sorted(tmp_path.rglob("*.png"))]
+
+
 def test_folders_are_searched_and_files_taken_as_they_are(tmp_path: Path) -> None:
     for name in ("b.PNG", "a.jpg", "deep/c.webp", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
     found = find_images([tmp_path / "notes.txt", tmp_path])
-    assert [path.name for path in found] == ["notes.txt", "a.jpg", "b.PNG", "c.webp"]
+    assert [Path(path).name for path in found] == ["notes.txt", "a.jpg", "b.PNG", "c.webp"]
     with pytest.raises(UserError, match="there is no image file in"):
         find_images([tmp_path / "folder.png"])

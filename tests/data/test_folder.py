@@ -167,9 +167,10 @@ def test_lists_of_the_same_classes_are_what_they_say(tmp_path: Path) -> None:
         ([(20, 30)], ["RGB"], (20, 30, 3)),
         ([(12, 12)], ["L", "1", "LA"], (12, 12, 1)),
         ([(12, 12)], ["L", "RGB"], (12, 12, 3)),
-        ([(100, 80), (90, 200)], ["RGB"], (64, 64, 3)),
+        ([(100, 80), (90, 200)], ["RGB"], (85, 85, 3)),
+        ([(100, 80), (90, 200)], ["L"], (64, 64, 1)),
         ([(40, 50), (44, 60)], ["RGB"], (42, 42, 3)),
-        ([(300, 300)], ["RGB"], (64, 64, 3)),
+        ([(300, 300)], ["RGB"], (224, 224, 3)),
     ],
 )
 def test_size_and_channels_are_chosen_from_the_images(tmp_path: Path, sizes, modes, shape) -> None:
@@ -186,7 +187,7 @@ def test_images_are_what_predict_would_read(tmp_path: Path) -> None:
         save(folder / "ab"[number % 2] / f"{number}.jpg", (200, 300))
     dataset = open_data(folder)
     for row, path in enumerate(dataset.paths):
-        np.testing.assert_array_equal(dataset.images[row].numpy(), read_image(folder / path, 64, 64, 3))
+        np.testing.assert_array_equal(dataset.images[row].numpy(), read_image(folder / path, 200, 200, 3))
 
 
 def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:

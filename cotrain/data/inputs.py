@@ -1,0 +1,83 @@
+"""The inputs of the network for images as they are, without augmentation: normalised pixels, or features of a bank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.augment import Policy, draw_plain, normalised
+from cotrain.data.bank import Bank
+from cotrain.data.dataset import Images
+
+PIXELS_AT_ONCE = 500 * 32 * 32
+FEATURES_AT_ONCE = 2**21
+
+
+class Inputs(Protocol):
+    @property
+    def at_once(self) -> int:
+        """The batch size that keeps the network's memory the same for inputs of any size."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a saved model must know to make the same inputs."""
+
+    def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        """(n, c, h, w) for these images."""
+
+
+@dataclass(frozen=True)
+class ImageInputs:
+    """Pixels, normalised."""
+
+    images: Images
+    mean: Sequence[float]
+    std: Sequence[float]
+
+    @property
+    def at_once(self) -> int:
+        return images_at_once(*self.images.shape[1:3])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"mean": list(self.mean), "std": list(self.std)}
+
+    def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        held, (places,) = near(self.images, [rows], device)
+        return normalised(held, places, draw_plain(len(rows)), Policy(), self.mean, self.std).to(device)
+
+
+@dataclass(frozen=True)
+class BankInputs:
+    """Features of a frozen trunk."""
+
+    bank: Bank
+
+    @property
+    def at_once(self) -> int:
+        return max(1, FEATURES_AT_ONCE // int(np.prod(self.bank.shape)))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"features": list(self.bank.shape)}
+
+    def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        return self.bank.plain(rows).to(device)
+
+
+def images_at_once(height: int, width: int) -> int:
+    return max(1, PIXELS_AT_ONCE // (height * width))
+
+
+def near(
+    images: Images, rows: Sequence[NDArray[np.int64]], device: torch.device
+) -> tuple[Tensor, list[NDArray[np.int64]]]:
+    """A tensor that holds the images of all these rows, read from disk if necessary, and their places in it."""
+    if isinstance(images, Tensor):
+        return images, list(rows)
+    needed, places = np.unique(np.concatenate(rows), return_inverse=True)
+    return images[needed].to(device), np.split(places, np.cumsum([len(part) for part in rows])[:-1])

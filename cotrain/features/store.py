@@ -1,0 +1,165 @@
+"""The folder of a bank while it is filled: which images and views it holds, and how features are added.
+
+Features are synced to disk before they are marked as done, so a killed process loses a few seconds of work and nothing
+that is marked is half written.
+"""
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotrain.types import UserError
+
+HASHES, FACTS, DONE = "hashes", "facts.json", ".done"
+
+
+class Store:
+    """Rows of float16 features, one file per view, and one byte per row that says whether it is done."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Open the folder, or create it. `facts` describe what made the features; `shape` is that of one row."""
+        self.folder, self.shape = folder, tuple(facts["shape"])
+        self.row_bytes = 2 * int(np.prod(self.shape))
+        self.lock, self.open_files = Lock(), dict[str, FileIO]()
+        self.unmarked: dict[str, list[int]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FACTS
+        if not path.exists():
+            write_synced(path, json.dumps(facts, indent=2).encode())
+        try:
+            same = json.loads(path.read_bytes()) == json.loads(json.dumps(facts))
+        except ValueError as error:
+            raise UserError(f"{path} is damaged; delete {folder}, and its features will be computed again") from error
+        if not same:
+            raise UserError(f"{folder} holds features of another network or of other views; delete it")
+        self.hashes = self._read_hashes()
+
+    def _read_hashes(self) -> NDArray[np.uint64]:
+        path = self.folder / HASHES
+        whole = path.stat().st_size // 8 if path.exists() else 0  # a killed process may have written half a hash
+        return np.fromfile(path, np.uint64, whole) if whole else np.zeros(0, np.uint64)
+
+    def places(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The rows of these images; -1 for images that are not here."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1)
+        order = np.argsort(self.hashes, kind="stable")
+        found = order[np.searchsorted(self.hashes[order], hashes).clip(max=len(order) - 1)]
+        return np.where(self.hashes[found] == hashes, found, -1)
+
+    def add_images(self, hashes: NDArray[np.uint64]) -> None:
+        """Append the images that are not here yet."""
+        new = np.setdiff1d(hashes, self.hashes)
+        if not len(new):
+            return
+        for path in self.folder.glob(f"*{DONE}"):  # marks of rows whose hashes were lost are not those of new images
+            self._forget(path, len(self.hashes))
+        with open(self.folder / HASHES, "r+b" if len(self.hashes) else "wb") as file:
+            file.truncate(8 * len(self.hashes))
+            file.seek(0, os.SEEK_END)
+            file.write(new.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self.hashes = np.concatenate([self.hashes, new])
+
+    def done(self, name: str) -> NDArray[np.bool_]:
+        """Which rows of a view are there."""
+        marks = np.zeros(len(self.hashes), np.bool_)
+        path = self.folder / f"{name}{DONE}"
+        if path.exists():
+            stored = np.fromfile(path, np.uint8)[: min(len(marks), self._whole_rows(name))]
+            marks[: len(stored)] = stored == 1
+        return marks
+
+    def make_room(self, names: Sequence[str]) -> None:
+        """Reserve the disk space for all rows of these views, so that a full disk is noticed before the work."""
+        wanted = len(self.hashes) * self.row_bytes
+        grows = sum(max(0, wanted - self._size(name)) for name in names)
+        free = shutil.disk_usage(self.folder).free
+        if grows > free:
+            raise UserError(
+                f"the features need {grows / 1e6:,.0f} MB, but {self.folder} has only {free / 1e6:,.0f} MB left; "
+                "set COTRAIN_HOME to a folder with enough space, or use fewer --views"
+            )
+        for name in names:
+            marks = self.folder / f"{name}{DONE}"
+            marks.touch()
+            self._forget(marks, self._whole_rows(name))
+            file = self._file(name)
+            if sys.platform == "linux" and wanted > self._size(name):
+                os.posix_fallocate(file.fileno(), 0, wanted)
+            elif wanted > self._size(name):
+                file.truncate(wanted)
+
+    @staticmethod
+    def _forget(marks: Path, rows: int) -> None:
+        """Drop the marks after these rows, so that only what is there is marked."""
+        if marks.stat().st_size > rows:
+            os.truncate(marks, rows)
+
+    def _size(self, name: str) -> int:
+        path = self.folder / name
+        return path.stat().st_size if path.exists() else 0
+
+    def _whole_rows(self, name: str) -> int:
+        return self._size(name) // self.row_bytes
+
+    def _file(self, name: str) -> FileIO:
+        if name not in self.open_files:
+            path = self.folder / name
+            path.touch()
+            self.open_files[name] = open(path, "r+b", buffering=0)  # noqa: SIM115
+        return self.open_files[name]
+
+    def write(self, name: str, rows: NDArray[np.int64], features: NDArray[np.float16]) -> None:
+        """Write rows of one view; `mark` makes them count."""
+        file = self._file(name)
+        with self.lock:
+            for row, values in zip(rows.tolist(), np.ascontiguousarray(features), strict=True):
+                file.seek(row * self.row_bytes)
+                if file.write(values.tobytes()) != self.row_bytes:  # as much as the disk took
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.unmarked.setdefault(name, []).extend(rows.tolist())
+
+    def mark(self) -> None:
+        """Sync what was written, then mark it as done."""
+        with self.lock:
+            written, self.unmarked = self.unmarked, {}
+        for name, rows in written.items():
+            os.fsync(self.open_files[name].fileno())
+            with open(self.folder / f"{name}{DONE}", "r+b") as file:
+                file.seek(0, os.SEEK_END)
+                file.write(bytes(max(0, len(self.hashes) - file.tell())))
+                for row in rows:
+                    file.seek(row)
+                    file.write(b"\1")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def close(self) -> None:
+        for file in self.open_files.values():
+            file.close()
+        self.open_files.clear()
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file that is complete or absent, while other processes may write the same one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,25 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.features.tiny import Counting, known
+
+
+@pytest.fixture(scope="package", autouse=True)
+def tiny_is_known() -> Iterator[None]:
+    with known():
+        yield
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty, and used by this test only."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("COTRAIN_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)

@@ -1,0 +1,128 @@
+"""A run without test images, on features: its estimated error, its baselines, and which model is used."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cotrain
+from cotrain import Dataset, UserError
+from cotrain.cli.main import main
+from cotrain.evaluation.predict import how_calibrated
+from cotrain.pipeline import crossvalidation
+from cotrain.runs.run import Run
+from cotrain.runs.scores import HELD_OUT, read_outputs
+from tests.features.tiny import CONFIG, small_data
+
+ESTIMATED = CONFIG.changed(
+    {"run.baseline": True, "run.repeats": 2, "run.folds": 2, "data.test_share": 0.0, "data.labels": 16}
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        patch.setenv("COTRAIN_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    whole = small_data()
+    return replace(whole, test=np.zeros(0, np.int64), valid=np.zeros(0, np.int64))
+
+
+@pytest.fixture(scope="module")
+def fitted(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> cotrain.Fitted:
+    return cotrain.fit(data, out=tmp_path_factory.mktemp("runs") / "run", config=ESTIMATED)
+
+
+def test_the_error_is_recomputed_from_what_each_fold_predicted(fitted: cotrain.Fitted, data: Dataset) -> None:
+    run, checked = Run.open(fitted.folder), fitted.result["cross_validation"]
+    assert len(run.split.labelled) == 16 and not run.split.test, "all labels are used"
+    assert fitted.result["test_error"] is None and checked["images"] == 16
+    folds = crossvalidation.folds_of(run.split, data.labels, 2, 2, run.config.run.seed)
+    with np.load(fitted.folder / "cross_validation.npz") as found:
+        for name, one in checked["errors"].items():
+            wrong = []
+            for number, fold in enumerate(folds):
+                logits = torch.from_numpy(found[f"{name}/{number}"])
+                predicted = logits.double().softmax(-1).mean(0).argmax(-1)
+                wrong += (predicted != data.labels[fold.held]).tolist()
+            assert one["error"] == pytest.approx(100 * np.mean(wrong))
+            assert one["low"] <= one["error"] <= one["high"]
+    assert [*checked["errors"]] == ["method", "labelled_only", "logistic_regression"]
+
+
+def test_held_out_labels_calibrate_the_probabilities(fitted: cotrain.Fitted) -> None:
+    outputs = read_outputs(fitted.folder / "scores.npz")
+    assert sorted(outputs[HELD_OUT].rows) == sorted(Run.open(fitted.folder).split.labelled)
+    assert fitted.result["temperature_fitted_on"]["held_out_images"] == 16
+    assert "fitted on 16 held-out labelled images" in how_calibrated(fitted.folder)
+    assert fitted.model.temperature == fitted.result["temperature"]
+
+
+def test_every_model_of_the_run_can_be_used(fitted: cotrain.Fitted, data: Dataset) -> None:
+    images = data.images[:6]
+    by_name = {
+        name: cotrain.load(fitted.folder, use=name).predict(images) for name in Run.open(fitted.folder).baselines
+    }
+    assert [*by_name] == ["labelled_only", "logistic_regression"]
+    ours = cotrain.load(fitted.folder, use="method").predict(images)
+    assert all(not np.allclose(ours.probabilities, each.probabilities) for each in by_name.values())
+    with pytest.raises(UserError, match="has no model 'better_still'; it has: method, labelled_only, logistic_reg"):
+        cotrain.load(fitted.folder, use="better_still")
+
+
+def test_a_baseline_that_is_clearly_better_is_used_and_said_first(
+    fitted: cotrain.Fitted, data: Dataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = fitted.folder / "result.json"
+    before = path.read_bytes()
+    try:
+        path.write_text(json.dumps({**fitted.result, "used": "logistic_regression"}))
+        chosen, wanted = (cotrain.load(fitted.folder, **use) for use in ({}, {"use": "logistic_regression"}))
+        images = data.images[:6]
+        assert np.array_equal(chosen.predict(images).probabilities, wanted.predict(images).probabilities)
+        from cotrain.cli.result_table import result_table
+
+        table = result_table(Run.open(fitted.folder), json.loads(path.read_text()))
+        assert str(table.title).startswith("Result: logistic regression is clearly better here")
+    finally:
+        path.write_bytes(before)
+
+
+def test_finished_folds_are_not_repeated(
+    fitted: cotrain.Fitted, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, real = [], crossvalidation.trained_net
+
+    def counted(*arguments: object) -> object:
+        trained.append(arguments)
+        if len(trained) == 5:
+            raise KeyboardInterrupt
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(crossvalidation, "trained_net", counted)
+    with pytest.raises(Exception, match="resume"):
+        cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED)
+    again = cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED, resume=True)
+    assert len(trained) == 5 + 4, "two folds of two trainings were kept"
+    assert again.result["cross_validation"] == fitted.result["cross_validation"]
+
+
+def test_too_few_labels_for_an_estimate(data: Dataset, tmp_path: Path) -> None:
+    few = cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED.changed({"data.labels": 4}))
+    assert few.result["cross_validation"] is None and few.result["used"] == "method"
+
+
+def test_a_wrong_number_of_views_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "digits", "--views", "3"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "cotrain: --views 3: write WEAK+STRONG, for example 2+4\n"

@@ -1,0 +1,52 @@
+"""Processes that fill a bank slowly, so that they can be killed at it or meet each other."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from cotrain import UserError
+from cotrain.features import building
+from cotrain.features.runtime import Compute, compiled
+from cotrain.model.trunk import Trunk
+from tests.features.tiny import CONFIG, known, small_data
+
+
+def fill(home: Path, pause: float = 0.0, settings: dict[str, Any] | None = None) -> None:
+    """Fill a bank. Each call of the trunk takes a pause and leaves its number of views in a file of this process."""
+    torch.set_num_threads(1)
+    os.environ["COTRAIN_HOME"] = str(home)
+    home.mkdir(exist_ok=True)
+    for name, value in (settings or {}).items():
+        setattr(building, name, value)
+
+    def slowed(trunk: Trunk, kind: building.Kind) -> Compute:
+        compute = compiled(trunk, kind)
+
+        def computing(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+            with open(home / f"views-{os.getpid()}", "ab") as file:
+                file.write(bytes(len(images)))
+            time.sleep(pause)
+            return compute(images)
+
+        return computing
+
+    building.compiled = slowed
+    with known():
+        data = small_data(80, 6, 10)
+        trunk = CONFIG.build_trunk(len(data.classes), data.shape)
+        assert trunk is not None
+        try:
+            building.open_bank(data, trunk, CONFIG.augment, CONFIG.bank, Console(force_terminal=False), "torch")
+        except UserError as error:
+            raise SystemExit(str(error)) from error
+
+
+def views(home: Path) -> list[int]:
+    """How many each process computed."""
+    return [path.stat().st_size for path in home.glob("views-*")]
