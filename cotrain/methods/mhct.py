@@ -47,24 +47,25 @@ class MultiHeadCoTraining(Method):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         """Line numbers are those of Algorithm 1. The images are already augmented (lines 2, 6 and 14)."""
-        labelled, strong, pseudo_labels, selected = self.predict(learner.net, batch)
+        labelled, weak, strong = self.predict(learner.net, batch)
+        pseudo_labels, selected = self.pseudo_label(weak)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()  # line 4: L_l
         unsupervised = self.unsupervised(strong, pseudo_labels, selected, len(batch.unlabelled_rows))  # line 18: L_u
         # line 19: minimise L_l + lambda L_u
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
         return Losses(terms, {"agreement": selected.float().mean()})
 
-    def predict(self, net: Callable[..., Tensor], batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits of the labelled images (M, B, C) and strong views (M, U, C), pseudo-labels and selection (M, U)."""
+    def predict(self, net: Callable[..., Tensor], batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the labelled images (M, B, C), of the weak views and of each head's strong views (M, U, C)."""
         labels, images = len(batch.y), len(batch.unlabelled_rows)  # B_l, B_u
         if self.weak_pass == "joint":
             logits = net(torch.cat([batch.x, batch.weak[0]]), batch.strong)
             labelled, weak, strong = logits.split([labels, images, images], dim=1)
-            return labelled, strong, *self.pseudo_label(weak)
+            return labelled, weak.detach(), strong
         with torch.no_grad():
             weak = net(batch.weak[0])
         labelled, strong = net(batch.x, batch.strong).split([labels, images], dim=1)
-        return labelled, strong, *self.pseudo_label(weak)
+        return labelled, weak, strong
 
     @torch.no_grad()
     def pseudo_label(self, weak: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,8 @@ class RoutedCoTraining(MultiHeadCoTraining):
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         images = len(batch.unlabelled_rows)
         routed = self.route(images, learner.generator)  # (M, U)
-        labelled, strong, pseudo_labels, selected = self.predict(partial(learner.net, seen=routed), batch)
+        labelled, weak, strong = self.predict(partial(learner.net, seen=routed), batch)
+        pseudo_labels, selected = self.pseudo_label(weak)
         learnt = selected & routed.to(selected.device)
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
         unsupervised = self.unsupervised(strong, pseudo_labels, learnt, images / self.heads)

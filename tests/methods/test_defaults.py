@@ -31,6 +31,7 @@ RISING = {**ONE_NETWORK, "unsupervised_ramp": 0.4}  # Google's warm-up of 0.4 of
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mhct": CO_TRAINING,
     "mhct_routed": CO_TRAINING,
+    "mhct_graph": {**CO_TRAINING, "graph_weight": 0.5, "neighbours": 10, "reach": 0.9, "rounds": 1},
     "three_models": CO_TRAINING,
     "supervised": ONE_NETWORK,
     "pi_model": {**RISING, "unsupervised_weight": 10.0},
@@ -129,6 +130,7 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(METHODS, FIXMATCH),
     "mhct": {},
     "mhct_routed": {},
+    "mhct_graph": {},
     "three_models": {},
     "vat": GOOGLE_ADAM,
     "ict": GOOGLE_ADAM,
@@ -137,7 +139,9 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
     "laplacenet": {"lr": 0.03, "momentum": 0.9, "weight_decay": 5e-4},
     "pseudo_label_arazo": {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
 }
-NOT_PUBLISHED = {name: {"strong_views"} for name in ("mhct", "mhct_routed", "three_models")}  # tested elsewhere
+NOT_PUBLISHED = {
+    name: {"strong_views"} for name in ("mhct", "mhct_routed", "mhct_graph", "three_models")
+}  # tested elsewhere
 each_name = pytest.mark.parametrize("name", METHODS)
 
 

@@ -139,7 +139,7 @@ def test_a_strong_view_teaches_its_own_head_and_no_other(weak_pass: str) -> None
     net, batch = frozen_net(), a_batch(3, 6, 30)
     batch.strong.requires_grad_()
     method = MultiHeadCoTraining(weak_pass=weak_pass)
-    _, strong, _, _ = method.predict(net, batch)
+    _, _, strong = method.predict(net, batch)
     for head in range(3):
         (gradient,) = torch.autograd.grad(strong[head].square().sum(), batch.strong, retain_graph=True)
         reached = gradient.flatten(1).abs().sum(1) > 0
@@ -185,7 +185,7 @@ def test_a_shared_strong_view_reaches_every_head() -> None:
     net, batch = frozen_net(), a_batch(1, 6, 30)
     method = MultiHeadCoTraining(strong_views="shared")
     assert method.views == Views(weak=1, strong=1)
-    _, strong, _, _ = method.predict(net, batch)
+    _, _, strong = method.predict(net, batch)
     assert torch.allclose(strong, net(batch.strong[0]), atol=1e-5)
 
 

@@ -1,0 +1,96 @@
+"""The vote with neighbours: what spreads over the graph, and how it changes the heads' votes."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cotrain.methods.mhct import MultiHeadCoTraining
+from cotrain.methods.mhct_graph import GraphCoTraining
+from cotrain.types import Pool
+from tests.methods.parts import ROWS, a_batch, a_learner, a_net
+
+METHOD = GraphCoTraining(neighbours=3)
+
+
+class Points:
+    """Looks at made-up features."""
+
+    def __init__(self, features: Tensor) -> None:
+        self.all = features
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        raise AssertionError("only the features are needed")
+
+    def features(self, rows: Tensor, /) -> Tensor:
+        return self.all[rows]
+
+
+def test_labels_spread_within_their_group_as_a_dense_solve_says() -> None:
+    noise = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(0))
+    features = 0.3 * noise + torch.where(torch.arange(ROWS) % 2 == 0, 3.0, -3.0)[:, None]
+    rows, labels = torch.arange(ROWS), torch.tensor([0, 1])
+    pool = Pool(rows[:2], labels, rows, ROWS, 3)
+    learner = a_learner(METHOD, a_net(METHOD))
+    METHOD.refresh(learner, pool, Points(features))
+    spread = learner.memory["spread"]
+
+    unit = F.normalize((features - features.mean(0)) / features.std(0), dim=1).double().numpy()
+    similarity = unit @ unit.T
+    np.fill_diagonal(similarity, -np.inf)
+    kept = np.zeros_like(similarity)
+    for row in range(ROWS):
+        best = np.argsort(similarity[row])[-3:]
+        kept[row, best] = np.maximum(similarity[row, best], 0)
+    both = np.maximum(kept, kept.T)
+    scale = 1 / np.sqrt(both.sum(axis=1))
+    seeds = np.zeros((ROWS, 3))
+    seeds[[0, 1], [0, 1]] = 1
+    dense = np.linalg.solve(np.eye(ROWS) - METHOD.reach * scale[:, None] * both * scale, seeds)
+    dense[:2] = seeds[:2]  # given labels stay
+    reached = dense.sum(axis=1) > 1e-9
+    assert np.allclose(spread[reached], (dense / dense.sum(axis=1, keepdims=True))[reached], atol=2e-3)
+    assert (spread[reached].argmax(dim=1) == torch.arange(ROWS)[reached] % 2).all()
+
+
+@pytest.mark.parametrize("weak_pass", ["joint", "separate"])
+def test_each_vote_is_the_mean_of_head_and_graph(weak_pass: str) -> None:
+    method = GraphCoTraining(weak_pass=weak_pass, graph_weight=0.4)
+    net, batch = a_net(method), a_batch(method, 6, 30)
+    spread = torch.rand(ROWS, 3, generator=torch.Generator().manual_seed(2)) ** 4
+    spread /= spread.sum(dim=1, keepdim=True)
+    spread[batch.unlabelled_rows[:5]] = 0  # no label reached these
+    losses = method.loss(a_learner(method, net, spread=spread), batch)
+
+    with torch.no_grad():
+        weak, strong = net(batch.weak[0]).softmax(-1), net(batch.x, batch.strong)[:, 6:]
+    votes = torch.empty(3, 30, dtype=torch.int64)
+    for head in range(3):
+        for image, row in enumerate(batch.unlabelled_rows.tolist()):
+            heard = weak[head, image] if image < 5 else 0.6 * weak[head, image] + 0.4 * spread[row]
+            votes[head, image] = heard.argmax()
+    assert not torch.equal(votes, weak.argmax(-1)), "the neighbours change some votes"
+    expected = 0.0
+    for head in range(3):
+        first, second = (votes[other] for other in range(3) if other != head)
+        taught = (first == second).nonzero()[:, 0]
+        assert 0 < len(taught) < 30
+        expected += F.cross_entropy(strong[head, taught], first[taught]).item() / 3
+    assert losses["unsupervised"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_weight_it_is_plain_co_training() -> None:
+    method = GraphCoTraining(graph_weight=0.0)
+    net, batch = a_net(method), a_batch(method, 6, 30)
+    spread = torch.full((ROWS, 3), 1 / 3)
+    ours = method.loss(a_learner(method, net, spread=spread), batch)
+    plain = MultiHeadCoTraining().loss(a_learner(method, net), batch)
+    assert ours.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
+
+
+def test_the_graph_is_made_as_often_as_asked() -> None:
+    rows = torch.arange(ROWS)
+    pool = Pool(rows[:2], rows[:2], rows, ROWS, 3)
+    assert METHOD.refresh_steps(pool, 300, 64) == {0}
+    assert GraphCoTraining(rounds=3).refresh_steps(pool, 300, 64) == {0, 100, 200}
