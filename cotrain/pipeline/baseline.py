@@ -1,18 +1,28 @@
-"""The labelled-only baseline: the same network, trained without the unlabelled images."""
+"""What a user would do without unlabelled images, to compare with: the same network on the labelled images only, and,
+on the features of a frozen trunk, logistic regression."""
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from cotrain.config import Config
-from cotrain.data import Dataset
+from cotrain.data import Dataset, Split
 from cotrain.evaluation.evaluate import evaluate
 from cotrain.methods.supervised import Supervised
-from cotrain.runs.run import Run
+from cotrain.model import MultiHead
+from cotrain.model.pretrained import Standardise
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.training.distributed import Ranks
+from cotrain.training.logistic import fit_logistic
 from cotrain.training.loop import train
-from cotrain.training.state import State
+from cotrain.training.state import inputs_of, measure_features, write_model
+
+Baselines = dict[str, dict[str, float | None]]  # name -> test error and seconds
 
 
 def wants_baseline(config: Config) -> bool:
@@ -20,9 +30,10 @@ def wants_baseline(config: Config) -> bool:
     return config.run.baseline and config.method.views.any_unlabelled
 
 
-def has_baseline(run: Run) -> bool:
-    """False without held-out labelled images, which the comparison needs."""
-    return wants_baseline(run.config) and bool(run.split.test or run.split.valid)
+def has_baseline(run: Run, dataset: Dataset) -> bool:
+    """False without held-out labelled images, which the comparison needs. On features it is cheap and always there."""
+    held_out = bool(run.split.test or run.split.valid)
+    return wants_baseline(run.config) and (held_out or dataset.bank is not None)
 
 
 def baseline_config(config: Config) -> Config:
@@ -31,27 +42,69 @@ def baseline_config(config: Config) -> Config:
     return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model})
 
 
-def fit_baseline(
-    run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console
+def logistic_config(config: Config) -> Config:
+    model = config.model.model_copy(update={"hidden": None, "dropout": 0.0})
+    return config.model_copy(update={"method": Supervised(heads=1), "model": model})
+
+
+def uses_logistic(config: Config, dataset: Dataset) -> bool:
+    """Only pooled features of a frozen trunk are a vector per image."""
+    return wants_baseline(config) and dataset.bank is not None and dataset.bank.shape[1:] == (1, 1)
+
+
+def logistic_net(config: Config, dataset: Dataset, split: Split) -> MultiHead:
+    """Logistic regression as a network with one linear head."""
+    chosen, inputs = logistic_config(config), inputs_of(config, dataset, split)
+    net = chosen.build_network(len(dataset.classes), dataset.shape[-1]).eval().requires_grad_(False)
+    measure_features(net, inputs, np.asarray(split.unlabelled), torch.device("cpu"))
+    (scale,) = (module for module in net.modules() if isinstance(module, Standardise))
+    rows = np.asarray(split.labelled)
+    features = scale(inputs.plain(rows, torch.device("cpu")).flatten(1)).numpy()
+    fit_logistic(net, features, dataset.labels[rows].numpy(), config.run.seed)
+    return net
+
+
+def fit_baselines(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> Baselines:
+    """Train the baselines in folders of their own inside the run. Returns their test errors and seconds."""
+
+    def labelled_only(baseline: Run) -> float:
+        return train(baseline, dataset, device, console, "baseline", ranks).seconds
+
+    def logistic(baseline: Run) -> float:
+        def fit() -> float:
+            began = time.monotonic()
+            net = logistic_net(run.config, dataset, run.split)
+            write_model(net, baseline, dataset, inputs_of(run.config, dataset, run.split))
+            return time.monotonic() - began
+
+        return ranks.from_first(fit)
+
+    found = {LABELLED_ONLY: _fitted(run, LABELLED_ONLY, baseline_config(run.config), labelled_only, dataset, ranks)}
+    if uses_logistic(run.config, dataset):
+        found[LOGISTIC] = _fitted(run, LOGISTIC, logistic_config(run.config), logistic, dataset, ranks)
+    return found
+
+
+def _fitted(
+    run: Run, name: str, config: Config, fit: Callable[[Run], float], dataset: Dataset, ranks: Ranks
 ) -> dict[str, float | None]:
-    """Train the same network for as many steps on the labelled images only. Returns its test error and seconds."""
-    config, folder = baseline_config(run.config), run.baseline_folder
+    folder = run.folder / name
 
-    def open_or_create() -> Run:
-        started = (folder / "config.json").exists()
-        baseline = Run.open(folder) if started else Run.create(folder, config, run.split, run.command)
-        baseline.check_same(config, run.split)
-        return baseline
-
-    def finish(state: State) -> dict[str, Any]:
-        seconds = round(state.seconds, 1)
-        result = {**evaluate(baseline, dataset, keep=True), "steps": state.step, "seconds": seconds}
+    def finish(baseline: Run, seconds: float) -> dict[str, Any]:
+        result = {**evaluate(baseline, dataset, keep=True), "steps": config.optim.steps, "seconds": round(seconds, 1)}
         baseline.finish(result)
         return result
 
-    baseline = ranks.from_first(open_or_create).with_network(run.config.model.own)
+    baseline = ranks.from_first(lambda: _opened(folder, config, run)).with_network(run.config.model.own)
     result = ranks.from_first(lambda: baseline.result)
     if result is None:
-        state = train(baseline, dataset, device, console, "baseline", ranks)
-        result = ranks.from_first(lambda: finish(state))
+        seconds = fit(baseline)
+        result = ranks.from_first(lambda: finish(baseline, seconds))
     return {"error": result["test_error"], "seconds": result.get("seconds")}
+
+
+def _opened(folder: Path, config: Config, run: Run) -> Run:
+    started = (folder / "config.json").exists()
+    baseline = Run.open(folder) if started else Run.create(folder, config, run.split, run.command)
+    baseline.check_same(config, run.split)
+    return baseline

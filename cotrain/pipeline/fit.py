@@ -20,14 +20,17 @@ from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_da
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluation.evaluate import evaluate, verdict_of
-from cotrain.evaluation.predict import Model, load
-from cotrain.model.own import OwnNetwork, is_importable, own_network
-from cotrain.pipeline.baseline import fit_baseline, has_baseline
-from cotrain.pipeline.messages import estimate, heading, title_of
+from cotrain.evaluation.predict import METHOD, Model, load
+from cotrain.model.named import is_pretrained
+from cotrain.model.own import OwnNetwork, is_import_path, is_importable, own_network
+from cotrain.pipeline.baseline import fit_baselines, has_baseline
+from cotrain.pipeline.crossvalidation import cross_validate, is_cross_validated
+from cotrain.pipeline.features import with_bank
+from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import Run, reserve_folder
+from cotrain.runs.run import LABELLED_ONLY, Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
@@ -35,6 +38,8 @@ from cotrain.training.state import State
 from cotrain.types import UserError
 
 WORTH_ESTIMATING = 200  # steps
+PHOTOS, FROM_SCRATCH = "photos", "small32"  # the recipes for a pretrained network and for one from scratch
+PHOTOGRAPH = 48  # shorter side in pixels, from which on a grey image counts as a photograph
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,11 @@ def fit(
         known = earlier.config if earlier else config
         if earlier and data == earlier.split.source and not is_openable(data):
             raise ranks.error(earlier.data_missing)
-        dataset = ranks.each(lambda: opened(data, known, changes, memory, console))
+        chosen = {"model.backbone": network.recorded, **changes} if network else changes
+        dataset = ranks.each(lambda: opened(data, known, chosen, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
-        asked = configured(dataset, config or own, preset, changes)
+        asked = configured(dataset, config or own, preset, chosen)
         if network is not None or model_arguments is not None:
             asked = asked.with_network(network, model_arguments)
         ranks.each(lambda: check_trainable(asked, dataset, ranks))
@@ -108,7 +114,7 @@ def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
         return None
     network = own_network(model)
     known = earlier.config.model.backbone if earlier else network.recorded
-    unavailable = ":" in known and not is_importable(known)
+    unavailable = is_import_path(known) and not is_importable(known)
     return replace(network, recorded=known) if unavailable else network
 
 
@@ -139,6 +145,11 @@ def trained(
 
     A run that is part of a larger job prints only its progress.
     """
+    if part_of is None and ranks.from_first(lambda: run.result) is None:
+        for line in heading(run, dataset, pick_device(run.config.run.device, ranks.local), ranks):
+            say(console, line)
+    with _resumable(run, "the same command" if part_of else None):
+        dataset = with_bank(dataset, run.config, console, ranks)
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
         ranks.from_first(lambda: _write_page(run, dataset))
@@ -153,24 +164,35 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
     with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
         device = pick_device(run.config.run.device, ranks.local)
         if part_of is None:
-            for line in heading(run, dataset, device, ranks):
-                say(console, line)
             begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
-            if run.config.optim.steps >= WORTH_ESTIMATING and not run.config.run.compile and not begun:
+            long = run.config.optim.steps >= WORTH_ESTIMATING or dataset.bank is not None
+            if long and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))
-        baseline = fit_baseline(run, dataset, device, ranks, console) if has_baseline(run) else {}
+        baselines = fit_baselines(run, dataset, device, ranks, console) if has_baseline(run, dataset) else {}
         job = part_of or Job(title_of(run.config.method), 0.0)
         state = train(run, dataset, device, console, job.title, ranks, job.seconds_after)
+        wanted = is_cross_validated(run.config, dataset)
+        checked = ranks.from_first(lambda: cross_validate(run, dataset, device, console)) if wanted else None
 
         def finish() -> dict[str, Any]:
             facts = _facts(run, dataset, state, device, ranks)
-            result = evaluate(run, dataset, keep=True)
-            result |= {f"labelled_only_{name}": baseline.get(name) for name in ("error", "seconds")}
-            result |= {"verdict": verdict_of(run) if baseline else None, **facts}
+            summary, held_out = checked or (None, None)
+            result = evaluate(run, dataset, keep=True, held_out=held_out)
+            for name in (LABELLED_ONLY, *baselines):
+                result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
+            result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
+            result["used"] = better_model(summary)
+            result["warnings"] += [warning] if (warning := seen_before(run.config, dataset)) else []
             run.finish(result)
             return result
 
         return ranks.from_first(finish)
+
+
+def better_model(summary: Mapping[str, Any] | None) -> str:
+    """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels."""
+    against = (summary or {}).get("against")
+    return against["baseline"] if against and against["word"] == "hurt" else METHOD
 
 
 @contextmanager
@@ -213,16 +235,40 @@ def _resumable(run: Run, resume_command: str | None) -> Iterator[None]:
         raise Interrupted(f"{what}; resume with: {resume_command or run.resume_command}") from stop
 
 
-def default_config(dataset: Dataset) -> Config:
-    """The digits have their own recipe; data whose meaning a mirror image changes is not flipped."""
+def default_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
+    """The recipe for this data. Data whose meaning a mirror image changes is not flipped.
+
+    Colour images and larger grey ones get a pretrained network, unless the user chose another one.
+    """
+    name = recipe_for_backbone(changes)
+    if name is None and (dataset.source == "digits" or not is_photographic(dataset)):
+        return scratch_config(dataset)
+    config = recipe_named(name or PHOTOS).changed({"augment.flip": dataset.mirror})
+    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))  # a small folder has fewer images than a batch
+    return config.changed({"optim.unlabelled": fewer}) if fewer < config.unlabelled else config
+
+
+def scratch_config(dataset: Dataset) -> Config:
+    """The recipe for a network from scratch; the digits have their own."""
     if dataset.source == "digits":
         return recipe_named("digits")
-    return recipe_named("small32").changed({"augment.flip": dataset.mirror})
+    return recipe_named(FROM_SCRATCH).changed({"augment.flip": dataset.mirror})
+
+
+def recipe_for_backbone(changes: Mapping[str, Any]) -> str | None:
+    """The recipe to start from if the user chose the network."""
+    backbone = changes.get("model.backbone")
+    return None if backbone is None else PHOTOS if is_pretrained(str(backbone)) else FROM_SCRATCH
+
+
+def is_photographic(dataset: Dataset) -> bool:
+    height, width, channels = dataset.shape
+    return channels == 3 or (channels == 1 and min(height, width) >= PHOTOGRAPH)
 
 
 def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
     """The given config, or the default one for this data, with a preset and these changes."""
-    base = config or default_config(dataset)
+    base = config or default_config(dataset, changes)
     return with_preset(base, preset).changed(changes)
 
 
@@ -235,6 +281,8 @@ def opened(
 ) -> Dataset:
     if isinstance(data, Dataset):
         return data
+    if config is None and (name := recipe_for_backbone(changes)) is not None:
+        config = recipe_named(name)
     return open_data(data, data_settings(config, changes), memory=memory, console=console)
 
 

@@ -1,12 +1,15 @@
 """What `fit` prints before training: the data, the network and the estimated time."""
 
+import re
 from collections.abc import Iterator
 
 import torch
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, leaks
+from cotrain.model.named import is_pretrained
 from cotrain.pipeline.baseline import baseline_config, has_baseline, wants_baseline
+from cotrain.pipeline.crossvalidation import is_cross_validated
 from cotrain.progress import clock
 from cotrain.runs.run import Run
 from cotrain.training.distributed import Ranks
@@ -15,6 +18,7 @@ from cotrain.training.state import pool_of
 from cotrain.training.timing import pace
 from cotrain.types import Method
 
+WORDNET = re.compile(r"n\d{8}")  # names of ImageNet's classes
 PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step is a poor estimate
 
 
@@ -24,13 +28,15 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
     if dataset.paths:
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
         yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
-    yield from warnings_about(dataset, split)
-    if wants_baseline(config) and not has_baseline(run):
+    yield from warnings_about(dataset, split, config)
+    pretrained = is_pretrained(config.model.backbone)
+    if wants_baseline(config) and not pretrained and not has_baseline(run, dataset):
         yield "no labelled-only baseline is trained, because there are no test images to compare it on"
     images = (
         f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
     )
     yield f"{images}; {network(config)}, on {device} -> {run.folder}"
+    yield from why_network(config, dataset)
     if ranks.size > 1:
         scope = "across processes" if synchronised(config, device, ranks) else "within each process"
         yield (
@@ -39,9 +45,43 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
         )
 
 
-def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
+def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
+    """What a pretrained network is, and what it means for the images."""
+    if not is_pretrained(config.model.backbone):
+        return
+    height, width, channels = dataset.shape
+    kind = "colour images" if channels == 3 else "photographs"
+    how = {"tuned": "its last stages learn too", "learned": "all of it learns"}.get(
+        config.model.trunk, "it stays as it is, and the heads learn from its features"
+    )
+    yield (
+        f"{config.model.backbone} is pretrained on ImageNet, the choice for {kind} of {height}x{width}; {how} "
+        "(--recipe small32 trains a small network from scratch)"
+    )
+
+
+def is_estimated(config: Config) -> bool:
+    """Whether the error without test images will be estimated by cross-validation."""
+    frozen = is_pretrained(config.model.backbone) and config.model.trunk != "learned"
+    return frozen and config.run.baseline and config.run.repeats > 0
+
+
+def seen_before(config: Config, dataset: Dataset) -> str | None:
+    """A warning if the pretrained network was trained on images like these, so that its error means nothing."""
+    seen = is_pretrained(config.model.backbone) and all(WORDNET.fullmatch(name) for name in dataset.classes)
+    if not seen:
+        return None
+    return (
+        f"{config.model.backbone} was trained on ImageNet, and these classes are ImageNet's: the error on these images "
+        "says nothing about other images"
+    )
+
+
+def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[str]:
     """What a user should know about the data before believing a result."""
     yield from dataset.notes
+    if (warning := seen_before(config, dataset)) is not None:
+        yield warning
     if dataset.missing:
         yield f"left out {len(dataset.missing):,} rows whose files do not exist; the first is {dataset.missing[0]}"
     if dataset.unreadable:
@@ -49,7 +89,11 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
         yield f"left out as unreadable: {path} ({why}){more}"
     if not split.test:
-        yield "there are no test images, provided or set aside, so the test error will be unknown"
+        yield "there are no test images, provided or set aside" + (
+            ": the error is estimated by cross-validation over the labelled images"
+            if is_estimated(config)
+            else ", so the test error will be unknown"
+        )
     elif not len(dataset.test):
         yield (
             f"no test images were provided, so {len(split.test):,} labelled images are set aside for testing "
@@ -62,14 +106,19 @@ def warnings_about(dataset: Dataset, split: Split) -> Iterator[str]:
 def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
     """The total training time, estimated from a few trial steps."""
     methods = {run.config.method.name: run.config}
-    if has_baseline(run):
+    if has_baseline(run, dataset):
         methods = {"baseline": baseline_config(run.config), **methods}
     seconds = {
         name: pace(config, dataset, run.split, device, ranks, PATIENCE).seconds(config, pool_of(dataset, run.split))
         for name, config in methods.items()
     }
+    steps = f"all {run.config.optim.steps:,} steps"
+    if is_cross_validated(run.config, dataset):
+        folds = run.config.run.folds * run.config.run.repeats
+        seconds[f"{folds} folds of cross-validation"] = folds * sum(seconds.values())
+        steps = "training"
     parts = " and ".join(f"{clock(each)} for {name}" for name, each in seconds.items())
-    return f"about {clock(sum(seconds.values()))} for all {run.config.optim.steps:,} steps: {parts}"
+    return f"about {clock(sum(seconds.values()))} for {steps}: {parts}"
 
 
 def title_of(method: Method) -> str:

@@ -10,7 +10,7 @@ from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
-from cotrain.types import UserError
+from cotrain.types import Method, UserError
 
 
 def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
@@ -34,13 +34,25 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
     few = min(config.optim.labelled, config.unlabelled, 2)
     try:
         net = config.build_network(len(dataset.classes), channels).train()
-        check_outputs(net, torch.zeros(few, channels, height, width), config.method, config.model.backbone)
+        shape = (channels, height, width)
+        if (trunk := config.build_trunk(len(dataset.classes), dataset.shape)) is not None:
+            check_works_on_features(config.method)
+            shape = trunk.features()
+        check_outputs(net, torch.zeros(few, *shape), config.method, config.model.backbone)
     except UserError:
         raise
     except (ValueError, RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
         size = f"{height}x{width} with {channels} channels"
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
+
+
+def check_works_on_features(method: Method) -> None:
+    if method.views.ctaugment != "none":
+        raise UserError(
+            f"{method.name} learns how strongly to augment pixels while it trains, but a frozen trunk sees each image "
+            "only once, before training; choose another method, or model.trunk=learned"
+        )
 
 
 def check_batches(config: Config, split: Split) -> None:

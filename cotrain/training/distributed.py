@@ -201,6 +201,11 @@ def own_rank() -> int:
     return int(os.environ.get("RANK", 0))
 
 
+def job_size() -> int:
+    """The number of processes that torchrun started; 1 in a process started without it."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
 @contextmanager
 def process_group() -> Iterator[Ranks]:
     """Connect the processes that torchrun started; without torchrun, this is the only one. Disconnect on leaving.

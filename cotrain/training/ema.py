@@ -1,18 +1,21 @@
 """The exponential moving average of the weights, which the paper evaluates."""
 
 import copy
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Net = TypeVar("Net", bound=nn.Module)
 
-class Average:
+
+class Average(Generic[Net]):
     """A copy of the network with averaged weights; batch-norm statistics are copied without averaging."""
 
-    def __init__(self, net: nn.Module, decay: float, warmup: bool) -> None:
+    def __init__(self, net: Net, decay: float, warmup: bool) -> None:
         self.decay = decay
         self.warmup = warmup
-        self.net = copy.deepcopy(net).eval().requires_grad_(False)
+        self.net: Net = copy.deepcopy(net).eval().requires_grad_(False)
 
     def decay_at(self, step: int) -> float:
         """With warm-up, min(decay, (1 + k) / (10 + k)), so that short runs forget their random initial weights."""
@@ -23,4 +26,5 @@ class Average:
         weights: list[Tensor] = list(self.net.parameters())
         followed: list[Tensor] = list(net.parameters())
         torch._foreach_lerp_(weights, followed, 1 - self.decay_at(step))
-        torch._foreach_copy_(list(self.net.buffers()), list(net.buffers()))
+        if buffers := list(net.buffers()):  # a network without batch-norm may have none, which torch refuses
+            torch._foreach_copy_(list(self.net.buffers()), buffers)

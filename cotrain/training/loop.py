@@ -10,10 +10,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Source, Split
+from cotrain.data import BankSource, BatchSource, Dataset, Source, Split
 from cotrain.device import pick_precision
 from cotrain.evaluation.head_stats import warnings_of_log
-from cotrain.evaluation.outputs import head_logits
+from cotrain.evaluation.outputs import Looking
+from cotrain.model import MultiHead
 from cotrain.progress import say
 from cotrain.runs.interrupt import Interrupted, stop_requests
 from cotrain.runs.log import Log, StepProgress, Window, read_log
@@ -39,12 +40,13 @@ class Objective(nn.Module):
         self.net, self.method, self.steps, self.ranks = state.net, config.method, config.optim.steps, ranks
         self.teacher = state.average.net  # all ranks have rank 0's batch-norm statistics, as in a checkpoint
         self.autocast = autocast(config, device)
+        self.random = any(isinstance(module, nn.Dropout) and module.p > 0 for module in state.net.modules())
         self.as_seen = ranks.divide(state.net), ranks.divide(state.average.net), state.memory
 
     def forward(self, batch: Batch, step: int, generator: torch.Generator) -> tuple[Tensor, Losses]:
         net, teacher, memory = self.as_seen
         learner = Learner(net, teacher, step, self.steps, generator, memory)
-        randomness = seeded(generator, self.ranks) if self.method.dropout else nullcontext()
+        randomness = seeded(generator, self.ranks) if self.random else nullcontext()
         with randomness, self.autocast:
             losses = self.method.loss(learner, batch)
         if tuple(losses.terms) != self.method.terms:
@@ -67,17 +69,20 @@ def source_of(
     device: torch.device,
     ranks: Ranks = ALONE,
     kind: type[Source] = Source,
-) -> Source:
+) -> BatchSource:
+    """The batches: views of pixels, or of the features of a bank if the dataset has one."""
+    sizes = {"labelled": config.optim.labelled, "unlabelled": config.unlabelled, "seed": config.run.seed}
+    if dataset.bank is not None:
+        return BankSource(dataset, split, config.method.views, device=device, **sizes)
     return kind(
         dataset,
         split,
         config.augment,
         config.method.views,
-        labelled=config.optim.labelled,
-        unlabelled=config.unlabelled,
-        seed=config.run.seed,
         device=device,
         part=(ranks.rank, ranks.size),
+        statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
+        **sizes,
     )
 
 
@@ -119,17 +124,14 @@ def take_step(
     return lr, losses
 
 
-def refresh(config: Config, state: State, pool: Pool, source: Source, ranks: Ranks = ALONE) -> None:
+def refresh(config: Config, state: State, pool: Pool, source: BatchSource, ranks: Ranks = ALONE) -> None:
     """Update the method's memory, once per pass or round. Rank 0 does it for all ranks."""
     generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
 
-    def look(rows: Tensor) -> Tensor:
-        return head_logits(state.net, source.images, rows.numpy(), source.mean, source.std, extra=True)
-
     def refreshed() -> dict[str, Tensor]:
         with seeded(generator, ranks):
-            config.method.refresh(learner, pool, look)
+            config.method.refresh(learner, pool, Looking(state.net, source.inputs))
         return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
     for name, tensor in ranks.from_first(refreshed).items():
@@ -199,8 +201,23 @@ def train(
             if stopping:
                 raise Interrupted(f"stopped at step {state.step} of {optim.steps}; everything is saved")
     if ranks.first:
-        write_model(state, run, dataset, source)
+        write_model(state.average.net, run, dataset, source.inputs)
     return state
+
+
+@sleeping_when_busy()
+def trained_net(config: Config, dataset: Dataset, split: Split, device: torch.device) -> MultiHead:
+    """Train without a run folder, in seconds, and return the averaged network: for cross-validation on a bank."""
+    keep_freed_memory()
+    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
+    pool = pool_of(dataset, split)
+    objective = objective_of(config, state, device)
+    refresh_steps = frozenset(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled))
+    for batch in source.batches(0, config.optim.steps, config.method.rates(state.memory)):
+        if state.step in refresh_steps:
+            refresh(config, state, pool, source)
+        take_step(config, state, objective, batch, source.generator(state.step))
+    return state.average.net
 
 
 def synchronised(config: Config, device: torch.device, ranks: Ranks) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cotrain.data import Dataset, Source
+from cotrain.data import BatchSource, Dataset
 from cotrain.data.dataset import UNLABELLED, evenly
 from cotrain.evaluation.head_stats import heads_of, mean_disagreement, vote_selected
 from cotrain.evaluation.outputs import head_logits, score
@@ -15,7 +15,9 @@ from cotrain.runs.run import Run
 WATCHED = 1000  # unlabelled images, at most
 
 
-def evaluations(run: Run, dataset: Dataset, step: int, net: nn.Module, source: Source) -> Iterator[dict[str, float]]:
+def evaluations(
+    run: Run, dataset: Dataset, step: int, net: nn.Module, source: BatchSource
+) -> Iterator[dict[str, float]]:
     """The measurements due after this step, if any.
 
     The quality of heads and votes is measured on unlabelled images if their labels are known to the evaluation, and on
@@ -24,7 +26,7 @@ def evaluations(run: Run, dataset: Dataset, step: int, net: nn.Module, source: S
     parts = parts_to_evaluate(run, dataset, step)
     known = "unlabelled" in parts and is_known(dataset.labels[parts["unlabelled"]])
     for part, rows in parts.items():
-        logits = head_logits(net, source.images, rows, source.mean, source.std)
+        logits = head_logits(net, source.inputs, rows)
         score_heads = part == ("unlabelled" if known else "valid")
         yield measured(part, logits, dataset.labels[rows], run.config.run.ensemble, score_heads=score_heads)
 

@@ -4,21 +4,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.config import Config, differences
-from cotrain.data import Dataset, Source, Split
+from cotrain.data import Dataset, Split
+from cotrain.data.dataset import evenly
+from cotrain.data.inputs import BankInputs, ImageInputs, Inputs
 from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
+from cotrain.model.pretrained import Standardise, measuring
+from cotrain.ops import evaluating
 from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.upgrade import upgraded
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.ema import Average
-from cotrain.training.optim import adam, sgd
+from cotrain.training.optim import Slow, adam, sgd
 from cotrain.types import Pool, UserError
+
+MEASURED = 5_000  # unlabelled images whose features set the scale, at most
 
 
 @dataclass
@@ -26,7 +34,7 @@ class State:
     """Everything that changes during training, and therefore everything in a checkpoint."""
 
     net: MultiHead
-    average: Average
+    average: Average[MultiHead]
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # scales float16 gradients; does nothing in other precisions
     memory: dict[str, Tensor]
@@ -43,12 +51,38 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
     net = config.build_network(len(dataset.classes), dataset.shape[-1]).to(device).train()
     if config.run.channels_last:
         net = net.channels_last()
+    measure_features(net, inputs_of(config, dataset, split), np.asarray(split.unlabelled), device)
     make = {"sgd": sgd, "adam": adam}[config.optim.kind]
-    optimizer = make(net, lr=config.optim.lr, momentum=config.optim.momentum, weight_decay=config.optim.weight_decay)
+    optim, pretrained = config.optim, config.pixel_statistics(len(dataset.classes), dataset.shape[-1]) is not None
+    optimizer = make(
+        net,
+        lr=optim.lr,
+        momentum=optim.momentum,
+        weight_decay=optim.weight_decay,
+        slow=Slow(net.trunk, optim.trunk_lr) if pretrained else None,
+    )
     memory = {name: tensor.to(device) for name, tensor in config.method.init(pool_of(dataset, split)).items()}
     precision = pick_precision(config.run.precision, device)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
     return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, scaler, memory)
+
+
+def inputs_of(config: Config, dataset: Dataset, split: Split) -> Inputs:
+    if dataset.bank is not None:
+        return BankInputs(dataset.bank)
+    known = config.pixel_statistics(len(dataset.classes), dataset.shape[-1])
+    return ImageInputs(dataset.images, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
+
+
+@torch.no_grad()
+def measure_features(net: MultiHead, inputs: Inputs, rows: NDArray[np.int64], device: torch.device) -> None:
+    """Set the layers that standardise pretrained features, if the network has any, by some unlabelled images."""
+    if not any(isinstance(module, Standardise) for module in net.modules()):
+        return
+    with measuring(net), evaluating(net):
+        some = evenly(rows, MEASURED)
+        for part in np.array_split(some, -(-len(some) // inputs.at_once)):
+            net(inputs.plain(part, device))
 
 
 def save(state: State, run: Run, ranks: Ranks = ALONE) -> None:
@@ -91,7 +125,7 @@ def restore(
             yield f"resumed with {what}: weights may differ from an uninterrupted run's"
 
 
-def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> None:
+def write_model(net: MultiHead, run: Run, dataset: Dataset, inputs: Inputs) -> None:
     """Write the averaged network, with everything needed to use it on new images."""
     height, width, channels = dataset.shape
     facts = {
@@ -99,7 +133,6 @@ def write_model(state: State, run: Run, dataset: Dataset, source: Source) -> Non
         "classes": list(dataset.classes),
         "size": [height, width],
         "channels": channels,
-        "mean": source.mean,
-        "std": source.std,
+        **inputs.facts,
     }
-    write_tensors(run.model_path, state.average.net.state_dict(), facts)
+    write_tensors(run.model_path, net.state_dict(), facts)

@@ -13,6 +13,7 @@ import pytest
 import cotrain
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
+from tests.pipeline import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
 STEPS = 30
@@ -117,6 +118,28 @@ def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys
     assert "resumed with 1 process instead of 2: weights may differ" in capsys.readouterr().out
     result = json.loads((out / "result.json").read_text())
     assert (result["ranks"], result["steps"]) == (1, STEPS)
+
+
+def test_a_network_of_ones_own_has_the_losses_of_one_process(tmp_path: Path) -> None:
+    """Up to the order of float32 sums, which grows from step to step."""
+    done = torchrun(own_network.fit_each, tmp_path / "two").wait()
+    assert done.returncode == 0, done.stderr
+    own_network.fit_each(tmp_path / "one")
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert len(names) == 4
+    for name in names:
+        one, two = (
+            [row for row in read_log(tmp_path / number / name / "log.jsonl") if "supervised" in row]
+            for number in ("one", "two")
+        )
+        assert len(one) == len(two) == own_network.STEPS
+        for ours, theirs in zip(one, two, strict=True):
+            terms = ("supervised", "unsupervised")
+            assert [theirs[term] for term in terms] == pytest.approx([ours[term] for term in terms], rel=1e-4)
+        assert one[-1]["unsupervised"] > 0
+        results = [json.loads((tmp_path / number / name / "result.json").read_text()) for number in ("one", "two")]
+        assert [result["ranks"] for result in results] == [1, 2]
+        assert results[0]["test_error"] == pytest.approx(results[1]["test_error"], abs=0.5)
 
 
 @pytest.mark.slow

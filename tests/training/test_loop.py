@@ -16,6 +16,7 @@ from torch import nn
 import cotrain
 from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.data import draw_split, open_data
+from cotrain.data.inputs import ImageInputs
 from cotrain.evaluation.head_stats import heads_of
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.methods import METHODS
@@ -119,7 +120,7 @@ def test_heads_and_their_votes_are_watched_on_images_whose_labels_only_the_evalu
     assert [row["step"] for row in seen] == [10, 20, 30]
     rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
     mean, std = toy.pixel_statistics(np.asarray(run.split.unlabelled))
-    heads = heads_of(head_logits(state.average.net, toy.images, rows, mean, std), toy.labels[rows])
+    heads = heads_of(head_logits(state.average.net, ImageInputs(toy.images, mean, std), rows), toy.labels[rows])
     assert seen[-1]["heads_disagree"] == pytest.approx(heads.mean_disagreement)
     assert seen[-1].get("vote_right") == pytest.approx(heads.vote_right)
     assert seen[-1]["vote_selected"] == pytest.approx(heads.vote_selected)
@@ -143,7 +144,8 @@ def test_heads_are_watched_where_nobody_knows_the_labels(
             seen[row["step"]] |= row
     mean, std = dataset.pixel_statistics(np.asarray(run.split.unlabelled))
     rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
-    on_unlabelled = heads_of(head_logits(state.average.net, dataset.images, rows, mean, std), torch.zeros(52).long())
+    inputs = ImageInputs(dataset.images, mean, std)
+    on_unlabelled = heads_of(head_logits(state.average.net, inputs, rows), torch.zeros(52).long())
     expected = {
         "step": 30,
         "heads_disagree": on_unlabelled.mean_disagreement,
@@ -151,7 +153,7 @@ def test_heads_are_watched_where_nobody_knows_the_labels(
     }
     if held_out:
         rows = np.asarray(run.split.valid)
-        logits = head_logits(state.average.net, dataset.images, rows, mean, std)
+        logits = head_logits(state.average.net, inputs, rows)
         heads = heads_of(logits, dataset.labels[rows])
         expected |= {f"head_{number}_error": error for number, error in enumerate(heads.errors, start=1)}
         expected |= {"vote_right": heads.vote_right}
