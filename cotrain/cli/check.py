@@ -10,7 +10,7 @@ from rich.text import Text
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
 from cotrain.data.dataset import UNLABELLED
-from cotrain.pipeline.messages import network, warnings_about
+from cotrain.pipeline.messages import is_estimated, network, warnings_about
 
 LISTED = 20  # examples shown per problem; the rest are only counted
 
@@ -93,14 +93,17 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     optim = config.optim
     table = _table("What fit would do")
     table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images")
-    table.add_row("test on", f"{len(split.test):,} images" if split.test else "nothing: there are no test images")
+    without = (
+        "the labelled images, by cross-validation" if is_estimated(config) else "nothing: there are no test images"
+    )
+    table.add_row("test on", f"{len(split.test):,} images" if split.test else without)
     table.add_row("method", config.method.name)
     table.add_row("network", network(config))
     table.add_row("steps", f"{optim.steps:,}")
     table.add_row("images per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
     flips = "random horizontal flips" if config.augment.flip else "no horizontal flips"
     table.add_row("augmentation", f"{flips} (augment.flip); `cotrain data show` draws examples")
-    for line in warnings_about(dataset, split):
+    for line in warnings_about(dataset, split, config):
         table.add_row("warning", Text(line))
     return table
 

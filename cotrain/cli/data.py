@@ -10,9 +10,9 @@ from cotrain.cli import check
 from cotrain.cli.options import Options
 from cotrain.cli.sheet import draw_sheet, write_sheet
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, check_complete, draw_split, open_data
+from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
-from cotrain.pipeline.fit import configured
+from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
 from cotrain.progress import say
 from cotrain.runs.checkpoint import write_json
@@ -69,8 +69,8 @@ def check_command(data: str, *, options: Options | None = None) -> None:
 
 def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:
     """The data, and the configuration that `fit` would use."""
-    settings = options.data_settings.model_copy(update=changes)
-    dataset = open_data(data, settings, memory=options.memory, console=console)
+    settings = {**options.settings, **{f"data.{name}": value for name, value in changes.items()}}
+    dataset = opened(data, options.config, settings, options.memory, console)
     return dataset, configured(dataset, options.config, options.preset, options.settings)
 
 
@@ -129,7 +129,7 @@ def split_command(data: str, *, out: Path, options: Options | None = None) -> No
         raise UserError(f"{out} already exists, and a split is never overwritten; choose another --out")
     dataset, config = _opened(data, options or Options())
     split = draw_split(dataset, config.data, config.run.seed)
-    for line in warnings_about(dataset, split):
+    for line in warnings_about(dataset, split, config):
         say(console, line)
     write_json(out, {**split.model_dump(), "hash": split.hash})
     counts = ", ".join(

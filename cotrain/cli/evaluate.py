@@ -7,6 +7,7 @@ from rich.console import Console
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
 from cotrain.evaluation.evaluate import evaluate
+from cotrain.pipeline.features import with_bank
 from cotrain.runs.run import Run
 from cotrain.types import UserError
 
@@ -42,4 +43,5 @@ def evaluate_command(
     if data is None and not is_openable(source):
         raise UserError(opened.data_missing)
     dataset = open_data(source, settings, memory=memory, console=console)
+    dataset = with_bank(dataset, opened.config, console, augmented=False)
     console.print(result_table(opened, evaluate(opened, dataset)))

@@ -16,6 +16,7 @@ from cotrain.cli.compare import compare_command
 from cotrain.cli.data import data_app
 from cotrain.cli.describe import describe_command, settings_table
 from cotrain.cli.evaluate import evaluate_command
+from cotrain.cli.export import export_command
 from cotrain.cli.fit import fit_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
@@ -37,6 +38,7 @@ ALL_RANKS = 2**31
 app.command(fit_command, name="fit")
 app.command(evaluate_command, name="evaluate")
 app.command(predict_command, name="predict")
+app.command(export_command, name="export")
 app.command(describe_command, name="describe")
 app.command(data_app)
 app.command(bench_command, name="bench")

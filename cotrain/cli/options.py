@@ -33,10 +33,14 @@ class Options:
     memory
         GB of memory for decoded images; a folder that needs more is read from disk during training. By default a
         quarter of the machine's memory.
+    views
+        bank.weak and bank.strong as WEAK+STRONG, such as 2+4: views of each image whose features a frozen trunk
+        computes. More views take more time and disk space.
     seed
         run.seed: the seed of everything random.
     recipe
-        The settings to start from (`cotrain describe` lists recipes); by default digits for digits, otherwise small32.
+        The settings to start from (`cotrain describe` lists recipes); by default digits for digits, photos
+        for colour images and for grey ones of 48 pixels or more, otherwise small32.
     preset
         The paper's equations, or the released code's reading of them.
     changes
@@ -47,6 +51,7 @@ class Options:
     size: str | None = None
     skip_unreadable: Annotated[bool, Flag] = False
     memory: float | None = None
+    views: str | None = None
     seed: int | None = None
     recipe: str | None = None
     preset: Literal["paper", "code"] = "paper"
@@ -66,8 +71,18 @@ class Options:
             "data.size": self.size,
             "data.skip_unreadable": self.skip_unreadable or None,
             "run.seed": self.seed,
+            **self._views,
         }
         return {**parse_changes(self.changes), **{key: value for key, value in short.items() if value is not None}}
+
+    @property
+    def _views(self) -> dict[str, str]:
+        if self.views is None:
+            return {}
+        weak, plus, strong = self.views.partition("+")
+        if not (plus and weak.isdigit() and strong.isdigit()):
+            raise UserError(f"--views {self.views}: write WEAK+STRONG, for example 2+4")
+        return {"bank.weak": weak, "bank.strong": strong}
 
     @property
     def data_settings(self) -> DataSettings:

@@ -1,19 +1,32 @@
 """`cotrain predict`."""
 
+import os
+import shlex
 import sys
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
 from rich.console import Console
-from rich.progress import track
 
-from cotrain.data.files import find_images
-from cotrain.evaluation.predict import as_csv, deferred, how_calibrated, load, promised_threshold, write_csv
+from cotrain.cli.options import Flag
+from cotrain.data.files import find_images, worker_count
+from cotrain.evaluation.job import Done, Job
+from cotrain.evaluation.parts import check_out, job_facts, partial_folder
+from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, promised_threshold, used_folder
+from cotrain.evaluation.shards import WHOLE, Shard
+from cotrain.evaluation.streaming import files_at_once
+from cotrain.evaluation.table import PARQUET, import_pyarrow
+from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.run import Run
+from cotrain.training.distributed import job_size, own_rank
 from cotrain.types import UserError
 
 Share = Annotated[float | None, Parameter(validator=validators.Number(gte=0, lte=1))]
+Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0))]
+MOST_ARGUMENTS = 10  # with more images on the command line, the command to resume is not repeated
 
 
 def predict_command(
@@ -21,10 +34,18 @@ def predict_command(
     /,
     *images: Path,
     out: Path | None = None,
+    resume: Annotated[bool, Flag] = False,
+    shard: str | None = None,
+    workers: Count = None,
     defer_below: Share = None,
     target_error: Share = None,
+    use: str = BETTER,
 ) -> None:
     """Predict image files: path, class, probability, number of heads that agree, and the error if a file is unreadable.
+
+    Memory does not grow with the number of images, apart from their paths. A job that was stopped or killed leaves
+    OUT.partial, and --resume continues it. Under torchrun, each process predicts its own shard and writes its own
+    file, such as preds-00003-of-00016.csv.
 
     --defer-below and --target-error add a column `defer` and list the images that a person should look at first.
 
@@ -35,52 +56,152 @@ def predict_command(
     images
         Image files, or folders of them.
     out
-        A new CSV file; by default the table is printed.
+        A new CSV file, or a Parquet file if the name ends in .parquet; by default the table is printed.
+    resume
+        Continue the job that left OUT.partial.
+    shard
+        K/N: predict only the K-th of N parts of the images, for example 3/16.
+    workers
+        Processes that decode images; by default one per core, and none for a few images.
     defer_below
         Defer images whose probability is below this to a person.
     target_error
         Defer as many images as needed to keep the error on the rest at or below this. The threshold is chosen on the
         run's validation images and holds with 95 % confidence for images like them.
+    use
+        The model of the run: method, labelled_only or logistic_regression. By default the method's, unless
+        cross-validation found a baseline clearly better.
     """
-    if defer_below is not None and target_error is not None:
-        raise UserError("--defer-below and --target-error both set what to defer; use only one")
-    if not images:
-        raise UserError("predict needs image files or folders after the run folder")
-    if out is not None and out.exists():
-        raise UserError(f"{out} already exists; choose another --out")
-    model = load(run)
-    if target_error is not None:
-        promised = promised_threshold(run, model, target_error)
-        defer_below = promised.probability
-        evidence = f"{promised.wrong} of the other {promised.answered} validation images were wrong"
-        most = rounded_up(100 * promised.bound)
-        bound = f"so the error on images like them is at most {most} % (95 % confidence)"
+    request = Request(run, images, out, resume, shard, workers, defer_below, target_error)
+    request.check()
+    if request.finished:
+        print(f"{request.own_out} is already complete")
+        return
+    model = load(run, use=use)
+    chosen = used_folder(Run.open(run), use)
+    below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
+    batch = files_at_once(model)
+    paths = request.own_shard.of(find_images(images), batch)
+    console = Console(stderr=True, quiet=own_rank() > 0)
+    job = Job(model, paths, below, request.worker_count(len(paths)), console)
+    try:
+        if request.own_out is None:
+            job.to_stdout()
+            done = None
+        else:
+            options = {"temperature": model.temperature, "shard": str(request.own_shard), "defer_below": below}
+            facts = job_facts(Run.open(chosen).model_path, paths, **options, batch=batch)
+            done = job.to_file(request.own_out, facts, resume=request.resumes)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
+    if own_rank() == 0:
+        if chosen != run:
+            why = ", which was clearly better in cross-validation" if use == BETTER else ""
+            print(f"using {chosen.name}{why}", file=sys.stderr)
+        print(how_calibrated(chosen), file=sys.stderr)
+    if done is not None:
+        print(_summary(done, request.own_out, below))
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line, and what it means for this process."""
+
+    run: Path
+    images: tuple[Path, ...]
+    out: Path | None
+    resume: bool
+    shard: str | None
+    workers: int | None
+    defer_below: float | None
+    target_error: float | None
+
+    def check(self) -> None:
+        if self.defer_below is not None and self.target_error is not None:
+            raise UserError("--defer-below and --target-error both set what to defer; use only one")
+        if not self.images:
+            raise UserError("predict needs image files or folders after the run folder")
+        if job_size() > 1 and self.shard is not None:
+            raise UserError("under torchrun, each process predicts its own shard; omit --shard")
+        if self.own_out is None and job_size() > 1:
+            raise UserError("under torchrun, each process writes its own file; add --out")
+        if self.own_out is None and self.resume:
+            raise UserError("--resume needs the --out of the job to resume")
+        if self.shard is not None:
+            Shard.parse(self.shard)
+        if self.own_out is not None and not self.finished:
+            check_out(self.own_out, resume=self.resumes)
+            if self.own_out.suffix == PARQUET:
+                import_pyarrow()
+
+    @property
+    def own_shard(self) -> Shard:
+        if job_size() > 1:
+            return Shard(own_rank() + 1, job_size())
+        return WHOLE if self.shard is None else Shard.parse(self.shard)
+
+    @property
+    def own_out(self) -> Path | None:
+        return self.own_shard.name(self.out) if self.out is not None and job_size() > 1 else self.out
+
+    @property
+    def finished(self) -> bool:
+        """Of several processes, some may have finished before the job was stopped."""
+        return self.resume and job_size() > 1 and self.own_out is not None and self.own_out.exists()
+
+    @property
+    def resumes(self) -> bool:
+        """Of several processes, some may not have begun before the job was stopped."""
+        if job_size() > 1 and self.own_out is not None and not partial_folder(self.own_out).exists():
+            return False
+        return self.resume
+
+    def worker_count(self, files: int) -> int:
+        """By default, the processes on this machine share its cores."""
+        if self.workers is not None:
+            return self.workers
+        wanted = worker_count(files)
+        return min(wanted, max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+
+    @property
+    def how_to_resume(self) -> str:
+        if self.out is None:
+            return "nothing is saved; a job with --out can be resumed"
+        if len(self.images) > MOST_ARGUMENTS:
+            return "to resume, add --resume to the same command"
+        started = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        program = ["cotrain"] if job_size() == 1 else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
+        options = {
+            "--out": self.out,
+            "--shard": self.shard,
+            "--workers": self.workers,
+            "--defer-below": self.defer_below,
+            "--target-error": self.target_error,
+        }
+        words = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
+        return "resume with: " + shlex.join(
+            [*program, "predict", str(self.run), *map(str, self.images), *words, "--resume"]
+        )
+
+
+def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
+    """The threshold for this error, and a line that says why."""
+    promised = promised_threshold(run, model, target_error)
+    evidence = f"{promised.wrong} of the other {promised.answered} validation images were wrong"
+    most = rounded_up(100 * promised.bound)
+    bound = f"so the error on images like them is at most {most} % (95 % confidence)"
+    if own_rank() == 0:
         print(
             f"deferring images with a probability below {promised.probability:.9g}: {evidence}, {bound}",
             file=sys.stderr,
         )
-    paths = find_images(images)
-    progress = Console(stderr=True)
-    rows = list(
-        track(
-            model.predict_files(paths),
-            "predicting",
-            len(paths),
-            console=progress,
-            disable=not progress.is_terminal,
-            transient=True,
-        )
-    )
-    print(how_calibrated(run), file=sys.stderr)
-    if defer_below is not None:
-        rows = deferred(rows, defer_below)
-    if out is None:
-        sys.stdout.write(as_csv(rows))
-        return
-    write_csv(out, rows)
-    unreadable = sum(bool(row["error"]) for row in rows)
-    to_review = f", {sum(row['defer'] == 'yes' for row in rows)} deferred" if defer_below is not None else ""
-    print(f"{len(rows)} images, {unreadable} unreadable{to_review} -> {out}")
+    return promised.probability
+
+
+def _summary(done: Done, out: Path | None, below: float | None) -> str:
+    deferred = f", {done.deferred} deferred" if below is not None else ""
+    speed = f" ({done.per_second:,.0f} images per second)" if done.predicted else ""
+    return f"{done.images} images, {done.unreadable} unreadable{deferred} -> {out}{speed}"
 
 
 def rounded_up(bound: float) -> str:

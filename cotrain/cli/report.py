@@ -8,6 +8,7 @@ from rich.console import Console
 
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
+from cotrain.pipeline.features import with_bank
 from cotrain.progress import say
 from cotrain.runs.run import Run
 from cotrain.types import UserError
@@ -79,6 +80,7 @@ def data_of(
     try:
         dataset = open_once(source, settings.for_reading)
         run.check_data(dataset)
+        dataset = with_bank(dataset, run.config, console, augmented=False)
     except UserError as error:
         if data is not None or labels is not None:
             raise

@@ -6,17 +6,28 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from cotrain.evaluation.predict import METHOD
 from cotrain.evaluation.verdict import Verdict
 from cotrain.progress import clock
-from cotrain.runs.run import Run
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.types import Method
+
+NAMES = {LABELLED_ONLY: "labelled-only heads", LOGISTIC: "logistic regression"}
 
 
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
-    folder, method = run.folder, run.config.method
-    table = Table("", "test error", title="Result", title_justify="left")
+    method = run.config.method
+    checked = result.get("cross_validation")
+    if checked and not result["test_images"]:
+        table = Table("", "estimated error", "95 % confidence interval", title=_title(result), title_justify="left")
+        _add_estimates(table, checked, _name(method))
+        _add_facts(table, run, result)
+        return table
+    table = Table("", "test error", title=_title(result), title_justify="left")
     if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
         table.add_row("baseline (labelled images only)", _baseline(result))
+        if result.get("logistic_regression_error") is not None:
+            table.add_row("logistic regression, same features", _percent(result["logistic_regression_error"]))
     for number, error in enumerate((result["head_errors"] or []) if method.heads > 1 else [], start=1):
         table.add_row(f"head {number}", _percent(error))
     table.add_row(_name(method), _percent(result["test_error"]), style="bold")
@@ -25,7 +36,36 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
         low, high = result["test_interval"]
         table.add_row("95 % confidence interval", f"{low:.1f} to {high:.1f} % ({result['test_images']:,} test images)")
     if result.get("verdict"):
-        table.add_row("effect of unlabelled images", _effect(Verdict(**result["verdict"])))
+        verdict = Verdict(**result["verdict"])
+        against = "" if verdict.against == LABELLED_ONLY else f", against {NAMES[verdict.against]}"
+        table.add_row("effect of unlabelled images", _effect(verdict) + against)
+    _add_facts(table, run, result)
+    return table
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    """The first line of the result: a baseline that is clearly better is the news."""
+    used = result.get("used", METHOD)
+    if used == METHOD:
+        return "Result"
+    return f"Result: {NAMES[used]} is clearly better here, so `cotrain predict` uses it (--use method for the other)"
+
+
+def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
+    for baseline, one in checked["errors"].items():
+        style = "bold" if baseline == METHOD else None
+        interval = f"{one['low']:.1f} to {one['high']:.1f} %"
+        table.add_row(NAMES.get(baseline, name), f"{one['error']:.1f} %", interval, style=style)
+    table.add_section()
+    how = f"{checked['images']} labelled images, {checked['folds']} folds, {checked['repeats']} times"
+    table.add_row("by cross-validation over", how)
+    if (against := checked["against"]) is not None:
+        points = f"{against['difference']:+.1f} points ({against['low']:+.1f} to {against['high']:+.1f})"
+        table.add_row(f"against {NAMES[against['baseline']]}", f"{against['word']}: {points}")
+
+
+def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:
+    folder, method = run.folder, run.config.method
     if method.heads > 1:
         table.add_row("all heads agree", f"on {100 * result['agreement']:.1f} % of the unlabelled images")
     if "seconds" in result:
@@ -37,7 +77,6 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     table.add_row("run folder", Text(str(folder)))
     if (folder / "report.html").exists():
         table.add_row("report", Text(str(folder / "report.html")))
-    return table
 
 
 def _name(method: Method) -> str:

@@ -12,7 +12,7 @@ from cotrain.augment import Draw, Policy, draw_plain, draw_strong, draw_weak
 from cotrain.augment.views import pixels
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
-from cotrain.data.source import near
+from cotrain.data.inputs import near
 from cotrain.runs.checkpoint import write_whole
 from cotrain.types import UserError
 

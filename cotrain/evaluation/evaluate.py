@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -12,35 +13,35 @@ from cotrain.data import Dataset
 from cotrain.data.dataset import evenly
 from cotrain.evaluation.calibration import fitted_on
 from cotrain.evaluation.head_stats import warnings_of_heads, warnings_of_log
-from cotrain.evaluation.predict import load
+from cotrain.evaluation.predict import METHOD, load
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import verdict
 from cotrain.ops import all_agree
 from cotrain.runs.log import read_log
-from cotrain.runs.run import Run
-from cotrain.runs.scores import Outputs, read_outputs, write_outputs
+from cotrain.runs.run import SCORES, Run
+from cotrain.runs.scores import HELD_OUT, Outputs, read_outputs, write_outputs
 
 AGREEMENT_IMAGES = 10_000  # unlabelled images, at most
 
 
-def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any]:
+def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Outputs | None = None) -> dict[str, Any]:
     """Errors and calibration on the test images, and how often the heads agree on unlabelled images.
 
-    A temperature is fitted if there are validation images, even without test images. `keep` stores the model's outputs
-    for both in the run's folder.
+    A temperature is fitted on the validation images, or on `held_out` labelled images from cross-validation. `keep`
+    stores the outputs for all of them in the run's folder.
     """
     run.check_data(dataset)
-    model = load(run.folder, device=run.config.run.device, model=run.config.model.own)
-    unlabelled = model.logits(dataset.images, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
+    model = load(run.folder, device=run.config.run.device, model=run.config.model.own, use=METHOD)
+    unlabelled = model.logits_of(dataset, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
     predicted = unlabelled.argmax(dim=-1)
     parts = {
-        part: Outputs(model.logits(dataset.images, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
+        part: Outputs(model.logits_of(dataset, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
         for part, rows in (("test", run.split.test), ("valid", run.split.valid))
         if rows
     }
     if keep:
-        write_outputs(run.scores_path, parts)
-    test, valid, rule = parts.get("test"), parts.get("valid"), run.config.run.ensemble
+        write_outputs(run.scores_path, parts | ({HELD_OUT: held_out} if held_out else {}))
+    test, valid, rule = parts.get("test"), parts.get("valid", held_out), run.config.run.ensemble
     temperature, log = fitted_on(valid, rule), read_log(run.log_path)
     results = Results(test, rule, temperature) if test else None
     last_errors = [row["test_error"] for row in log if "test_error" in row]
@@ -52,7 +53,11 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False) -> dict[str, Any
         "aurc": results and results.aurc,
         "head_errors": results and results.heads.errors,
         "temperature": temperature,
-        "temperature_fitted_on": valid and {"valid_images": len(valid.rows), "wrong": Results(valid, rule).wrong},
+        "temperature_fitted_on": valid
+        and {
+            "held_out_images" if valid is held_out else "valid_images": len(valid.rows),
+            "wrong": Results(valid, rule).wrong,
+        },
         "calibration": results and results.calibration,
         "heads": results and asdict(results.heads),
         "warnings": [*collapse(parts, predicted, rule), *warnings_of_log(log)],
@@ -68,7 +73,15 @@ def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Ite
 
 
 def verdict_of(run: Run) -> dict[str, Any] | None:
-    """The comparison with the baseline, if there is one and there are test images."""
-    paths = (run.scores_path, run.baseline_folder / run.scores_path.name)
-    ours, baseline = (read_outputs(path).get("test") if path.exists() else None for path in paths)
-    return asdict(verdict(ours, baseline, run.config.run.ensemble)) if ours and baseline else None
+    """The comparison with the better baseline, if there is one and there are test images."""
+    ours, rule = _test_outputs(run.folder), run.config.run.ensemble
+    if ours is None:
+        return None
+    found = {name: _test_outputs(folder) for name, folder in run.baselines.items()}
+    verdicts = [verdict(ours, each, rule, name) for name, each in found.items() if each is not None]
+    return asdict(min(verdicts, key=lambda one: one.labelled_only)) if verdicts else None
+
+
+def _test_outputs(folder: Path) -> Outputs | None:
+    path = folder / SCORES
+    return read_outputs(path).get("test") if path.exists() else None

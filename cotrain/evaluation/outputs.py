@@ -1,6 +1,5 @@
 """Outputs of a trained network, and the errors of its ensemble and of each head."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,12 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cotrain.augment import Policy, draw_plain, normalised
-from cotrain.data.dataset import Images
-from cotrain.data.source import near
-from cotrain.ops import ensemble_probabilities, error_percent
-
-PIXELS_AT_ONCE = 500 * 32 * 32
+from cotrain.data.inputs import Inputs
+from cotrain.model import MultiHead
+from cotrain.ops import ensemble_probabilities, error_percent, evaluating
 
 
 @dataclass(frozen=True)
@@ -24,30 +20,32 @@ class Scores:
     head_errors: list[float]
 
 
-def images_at_once(height: int, width: int) -> int:
-    """The batch size that keeps the network's memory the same for images of any size."""
-    return max(1, PIXELS_AT_ONCE // (height * width))
-
-
 @torch.inference_mode()
-def head_logits(
-    net: nn.Module,
-    images: Images,
-    rows: NDArray[np.int64],
-    mean: Sequence[float],
-    std: Sequence[float],
-    *,
-    extra: bool = False,
-) -> Tensor:
+def head_logits(net: nn.Module, inputs: Inputs, rows: NDArray[np.int64], *, extra: bool = False) -> Tensor:
     """(H, n, C) logits of the images without augmentation. The network must be in eval mode."""
     assert not net.training
     device = next(net.parameters()).device
-    logits = []
-    for part in np.array_split(rows, -(-len(rows) // images_at_once(*images.shape[1:3]))):
-        held, (places,) = near(images, [part], device)
-        views = normalised(held, places, draw_plain(len(part)), Policy(), mean, std)
-        logits.append(net(views.to(device), extra=extra).float().cpu())
-    return torch.cat(logits, dim=1)
+    parts = np.array_split(rows, -(-len(rows) // inputs.at_once))
+    return torch.cat([net(inputs.plain(part, device), extra=extra).float().cpu() for part in parts], dim=1)
+
+
+@dataclass(frozen=True)
+class Looking:
+    """A `Look` at images as they are."""
+
+    net: MultiHead
+    inputs: Inputs
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return head_logits(self.net, self.inputs, rows.numpy(), extra=True)
+
+    @torch.inference_mode()
+    def features(self, rows: Tensor) -> Tensor:
+        device, found = next(self.net.parameters()).device, []
+        with evaluating(self.net):
+            for part in rows.split(self.inputs.at_once):
+                found.append(self.net.trunk(self.inputs.plain(part.numpy(), device)).float().mean(dim=(2, 3)).cpu())
+        return torch.cat(found)
 
 
 def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:

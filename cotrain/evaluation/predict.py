@@ -1,9 +1,8 @@
 """Predict the classes of new images with a trained model."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Images
-from cotrain.data.decode import MODES, Unreadable, read_image
-from cotrain.data.files import in_parts
+from cotrain.data import Dataset, Images
+from cotrain.data.files import Workers, worker_count
+from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, images_at_once
 from cotrain.device import pick_device
 from cotrain.evaluation.calibration import ENOUGH_WRONG, predicted_and_confidence, with_temperature
-from cotrain.evaluation.outputs import head_logits, images_at_once
+from cotrain.evaluation.outputs import head_logits
 from cotrain.evaluation.selective import Threshold, images_needed, threshold_for
+from cotrain.evaluation.streaming import check_channels, files_at_once, predict_in_batches
+from cotrain.evaluation.table import Row, rows_of
+from cotrain.features.inputs import IMAGES_AT_ONCE, TrunkInputs, on_all_cores
+from cotrain.features.runtime import Compute, compiled
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
 from cotrain.model.own import own_network
+from cotrain.model.trunk import Trunk
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.checkpoint import read_tensors, write_whole
+from cotrain.runs.checkpoint import read_tensors
 from cotrain.runs.run import Run
+from cotrain.runs.scores import HELD_OUT
 from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
+
+BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,13 @@ class Model:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     temperature: float = 1.0  # fitted on validation images, if the run had any
+    trunk: Trunk | None = None  # frozen: from images to the features that `net` takes
+
+    def logits_of(self, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) logits for these rows of a dataset, from its bank of features if it has one."""
+        if self.trunk is not None and dataset.bank is not None:
+            return head_logits(self.net, BankInputs(dataset.bank), rows)
+        return self.logits(dataset.images, rows)
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of uint8 images (N, h, w, c)."""
@@ -69,7 +83,21 @@ class Model:
             )
         if len(rows) == 0:
             raise UserError("there are no images to predict")
-        return head_logits(self.net, images, rows, self.mean, self.std)
+        return head_logits(self.net, self._inputs(images), rows)
+
+    def _inputs(self, images: Images) -> Inputs:
+        if self.trunk is None:
+            return ImageInputs(images, self.mean, self.std)
+        return TrunkInputs(images, self._features)
+
+    @cached_property
+    def _features(self) -> Compute:
+        assert self.trunk is not None
+        return on_all_cores(compiled(self.trunk, self.config.run.runtime))
+
+    @property
+    def images_at_once(self) -> int:
+        return IMAGES_AT_ONCE if self.trunk is not None else images_at_once(*self.size)
 
     def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
         """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
@@ -85,46 +113,29 @@ class Model:
         agree = (logits.argmax(dim=-1) == labels).sum(dim=0)
         return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy())
 
-    def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, str | int | float]]:
-        """Yield one row per file, in order. The row of an unreadable file has an `error`."""
-        if self.channels not in MODES:
-            raise UserError(f"the model takes images with {self.channels} channels; image files have 1 or 3")
-        for part in in_parts(paths, images_at_once(*self.size)):
-            images, errors = [], {}
-            for path in part:
-                try:
-                    images.append(read_image(path, *self.size, self.channels))
-                except Unreadable as error:
-                    errors[path] = str(error)
-            predictions = self.predict(np.stack(images)) if images else None
-            readable = iter(range(len(images)))
-            for path in part:
-                row: dict[str, str | int | float] = {"path": str(path)}
-                if path in errors:
-                    yield row | {
-                        "class": "",
-                        "probability": "",
-                        "heads_agree": "",
-                        "error": f"unreadable: {errors[path]}",
-                    }
-                    continue
-                assert predictions is not None
-                index = next(readable)
-                yield row | {
-                    "class": predictions.names[index],
-                    "probability": float(predictions.probabilities[index, predictions.labels[index]]),
-                    "heads_agree": int(predictions.heads_agree[index]),
-                    "error": "",
-                }
+    def predict_files(self, paths: Sequence[str | Path], *, workers: int | None = None) -> Iterator[Row]:
+        """Yield one row per file, in order. The row of an unreadable file has an `error`.
+
+        `workers` processes decode the files ahead; by default one per core, and none for a few files.
+        """
+        check_channels(self)
+        names, batch = [str(path) for path in paths], files_at_once(self)
+        with Workers(worker_count(len(names)) if workers is None else workers) as pool:
+            for start, predicted in enumerate(predict_in_batches(self, names, pool, batch)):
+                yield from rows_of(names[start * batch : (start + 1) * batch], predicted, self.classes, None)
 
 
-def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
+def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = BETTER) -> Model:
     """Load the model of a finished run from its folder.
 
-    As in `fit`, `model` is needed only for a network of your own that cannot be imported.
+    As in `fit`, `model` is needed only for a network of your own that cannot be imported. If cross-validation found a
+    baseline clearly better than the method, that baseline is loaded, unless `use` is "method". A baseline's name,
+    "labelled_only" or "logistic_regression", loads that one.
     """
     folder = Path(run)
     opened = Run.open(folder)
+    if (chosen := used_folder(opened, use)) != folder:
+        return load(chosen, device=device, model=model, use=METHOD)
     path = opened.model_path
     if not path.exists():
         raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
@@ -142,10 +153,22 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None) -> Model:
         tuple(facts["classes"]),
         (height, width),
         facts["channels"],
-        tuple(facts["mean"]),
-        tuple(facts["std"]),
+        tuple(facts.get("mean", ())),
+        tuple(facts.get("std", ())),
         fitted_temperature(opened.result or {}) or 1.0,
+        config.build_trunk(len(facts["classes"]), (height, width, facts["channels"])),
     )
+
+
+def used_folder(run: Run, use: str) -> Path:
+    """The folder of the model to use: the run's own, or that of one of its baselines."""
+    if use == BETTER:
+        use = (run.result or {}).get("used") or METHOD
+    if use == METHOD:
+        return run.folder
+    if use not in run.baselines:
+        raise UserError(f"{run.folder} has no model {use!r}; it has: {', '.join([METHOD, *run.baselines])}")
+    return run.baselines[use]
 
 
 def fitted_temperature(result: Mapping[str, Any]) -> float | None:
@@ -160,7 +183,7 @@ def how_calibrated(run: Path) -> str:
     """One line that says whether and how the model's probabilities are calibrated."""
     opened = Run.open(run)
     result, images = opened.result or {}, len(opened.split.valid)
-    temperature = fitted_temperature(result)
+    temperature, fitted_on = fitted_temperature(result), result.get("temperature_fitted_on") or {}
     if temperature is None and images:
         return f"probabilities are not calibrated: {run / 'result.json'} has no temperature"
     if temperature is None:
@@ -168,27 +191,20 @@ def how_calibrated(run: Path) -> str:
             "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
             "train with data.valid_share=0.2 to hold some out"
         )
-    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images:,} validation images"
-    wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
+    held_out = fitted_on.get("held_out_images")
+    images_used = f"{images:,} validation images" if held_out is None else f"{held_out:,} held-out labelled images"
+    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images_used}"
+    wrong = fitted_on.get("wrong")
     if wrong is None:
         return fitted
     limited = f" (fewer than {ENOUGH_WRONG}, so it is kept at 1 or above)" if wrong < ENOUGH_WRONG else ""
     return f"{fitted}, {wrong} of them wrong{limited}"
 
 
-def deferred(rows: Sequence[dict[str, str | int | float]], below: float) -> list[dict[str, str | int | float]]:
-    """Add a column `defer`, "yes" where a person should decide, and sort the rows, least confident first."""
-
-    def confidence(row: dict[str, str | int | float]) -> float:
-        return -1.0 if row["error"] else float(row["probability"])
-
-    marked = [row | {"defer": "yes" if confidence(row) < below else "no"} for row in rows]
-    return sorted(marked, key=confidence)
-
-
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     """The lowest probability threshold whose error is at most `target`, chosen on the run's validation images."""
-    valid = Run.open(run).outputs(len(model.classes)).get("valid")
+    outputs = Run.open(run).outputs(len(model.classes))
+    valid = outputs.get("valid", outputs.get(HELD_OUT))
     if valid is None:
         raise UserError(
             f"--target-error needs validation images, but {run} has none: train with data.valid_share=0.2, "
@@ -205,22 +221,3 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
             "--defer-below"
         )
     return threshold
-
-
-COLUMNS = ("path", "class", "probability", "heads_agree", "error")
-
-
-def as_csv(rows: Sequence[dict[str, str | int | float]]) -> str:
-    """The rows as CSV, with probabilities rounded to six digits."""
-    text = io.StringIO()
-    columns = [*COLUMNS, *(["defer"] if rows and "defer" in rows[0] else [])]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        probability = row["probability"]
-        writer.writerow(row | {"probability": round(probability, 6) if isinstance(probability, float) else probability})
-    return text.getvalue()
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, str | int | float]]) -> None:
-    write_whole(path, as_csv(rows).encode(errors="surrogateescape"))

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from cotrain.ops import ensemble_probabilities
+from cotrain.runs.run import LABELLED_ONLY
 from cotrain.runs.scores import Outputs
 from cotrain.types import UserError
 
@@ -25,6 +26,7 @@ class Verdict:
     low: float
     high: float
     word: str  # helped, no clear difference, or hurt
+    against: str = LABELLED_ONLY  # the baseline
 
     @property
     def few(self) -> bool:
@@ -32,7 +34,7 @@ class Verdict:
         return self.word == UNCLEAR and self.low * self.high > 0
 
 
-def verdict(ours: Outputs, baseline: Outputs, rule: str) -> Verdict:
+def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED_ONLY) -> Verdict:
     """A paired bootstrap over the test images: both runs are scored on the same resampled images.
 
     If only a few images separate the two runs, the bootstrap interval is too narrow, so a sign test must agree.
@@ -54,6 +56,7 @@ def verdict(ours: Outputs, baseline: Outputs, rule: str) -> Verdict:
         low=low,
         high=high,
         word=word,
+        against=against,
     )
 
 

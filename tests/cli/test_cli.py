@@ -136,7 +136,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
     done = cotrain("predict", "runs/digits", "new", "new/absent.jpg", "--out", "preds.csv", cwd=folder)
     raw = "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
     assert (done.returncode, done.stderr) == (0, f"{raw}train with data.valid_share=0.2 to hold some out\n")
-    assert done.stdout == "5 images, 2 unreadable -> preds.csv\n"
+    assert re.fullmatch(r"5 images, 2 unreadable -> preds.csv \([\d,]+ images per second\)\n", done.stdout)
     with open(folder / "preds.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["path"] for row in rows] == [
@@ -166,7 +166,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("fit digits --optim.lr", "optim.lr=''"),
         ("fit digits --data.valid-share 2", "data.valid_share='2': input should be less than"),
         ("fit digits --method mhtc", "there is no method 'mhtc'; there are: mhct"),
-        ("fit digits --recipe foo", "there is no recipe 'foo'; the recipes are: digits, small32, cifar10"),
+        ("fit digits --recipe foo", "there is no recipe 'foo'; the recipes are: digits, small32, photos"),
         ("fit nowhere.npz", "nowhere.npz does not exist"),
         ("fit digits --labels 5", "data.labels=5 is fewer than the 10 classes"),
         ("fit digits --set lr", "--set lr: write KEY=VALUE"),

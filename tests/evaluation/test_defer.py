@@ -1,6 +1,7 @@
 """Images that are passed on to a person."""
 
 import csv
+import io
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +16,8 @@ from cotrain import Dataset
 from cotrain.cli.main import main
 from cotrain.cli.predict import rounded_up
 from cotrain.evaluation.calibration import with_temperature
-from cotrain.evaluation.predict import as_csv, deferred
+from cotrain.evaluation.streaming import RECORD, UNREADABLE, Predicted
+from cotrain.evaluation.table import Row, csv_writer, least_confident_first, rows_of
 from cotrain.runs.checkpoint import read_json, write_json
 from cotrain.runs.scores import Outputs, write_outputs
 
@@ -58,17 +60,31 @@ def test_the_probability_is_the_calibrated_one(folder: Path, toy: Dataset, capsy
     assert "defer" not in rows["0"]
 
 
+def table_of(**probabilities: float | None) -> Predicted:
+    """None: the file is unreadable."""
+    records = [(UNREADABLE, 0, 0.0) if p is None else (0, 3, p) for p in probabilities.values()]
+    errors = {row: name for row, (name, p) in enumerate(probabilities.items()) if p is None}
+    return Predicted(np.array(records, RECORD), errors)
+
+
+def as_csv(rows: list[Row]) -> str:
+    text = io.StringIO()
+    csv_writer(text, list(rows[0]))(rows)
+    return text.getvalue().splitlines()[1]
+
+
 def test_those_to_look_at_come_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sure = {"a": 0.9, "b": 0.3, "c": 0.6, "d": 0.99}
-    rows = [{"path": name, "probability": probability, "error": ""} for name, probability in sure.items()]
-    rows.insert(2, {"path": "torn", "probability": "", "error": "unreadable"})
-    marked = deferred(rows, 0.9)
-    assert [(row["path"], row["defer"]) for row in marked] == [
-        ("torn", "yes"),
-        ("b", "yes"),
-        ("c", "yes"),
-        ("a", "no"),
-        ("d", "no"),
+    parts = [table_of(a=0.9, b=0.3, torn=None), table_of(c=0.6), table_of(d=0.99, lost=None, e=0.3)]
+    paths = ["a", "b", "torn", "c", "d", "lost", "e"]
+    marked = [row for rows in least_confident_first(paths, lambda: iter(parts), ["cat"], 0.9) for row in rows]
+    assert [(row["path"], row["defer"], row["error"]) for row in marked] == [
+        ("torn", "yes", "unreadable: torn"),
+        ("lost", "yes", "unreadable: lost"),
+        ("b", "yes", ""),
+        ("e", "yes", ""),
+        ("c", "yes", ""),
+        ("a", "no", ""),
+        ("d", "no", ""),
     ]
     plain = {row["path"]: row for row in predicted(capsys, folder)}
     shown = predicted(capsys, folder, "--defer-below", "0.5")
@@ -77,11 +93,11 @@ def test_those_to_look_at_come_first(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_is_rounded_is_only_what_is_shown() -> None:
-    row = {"path": "a.png", "class": "cat", "probability": 0.9999996, "heads_agree": 3, "error": ""}
-    (marked,) = deferred([row], 0.9999999)
+    (marked,) = rows_of(["a.png"], table_of(a=0.9999996), ["cat"], 0.9999999)
+    (small,) = rows_of(["a.png"], table_of(a=0.123456789), ["cat"], None)
     assert marked["defer"] == "yes"
-    assert as_csv([marked]).splitlines()[1] == "a.png,cat,1.0,3,,yes"
-    assert as_csv([row | {"probability": 0.123456789}]).splitlines()[1] == "a.png,cat,0.123457,3,"
+    assert as_csv([marked]) == "a.png,cat,1.0,3,,yes"
+    assert as_csv([small]) == "a.png,cat,0.123457,3,"
 
 
 def test_rows_have_every_digit(folder: Path, toy: Dataset) -> None:

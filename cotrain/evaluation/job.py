@@ -1,0 +1,125 @@
+"""Prediction jobs: from a list of files to a table in a file or on standard output."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cotrain.data.files import Workers
+from cotrain.evaluation.parts import Parts, Saver, check_out, partial
+from cotrain.evaluation.predict import Model
+from cotrain.evaluation.streaming import Predicted, check_channels, files_at_once, predict_in_batches
+from cotrain.evaluation.table import (
+    Row,
+    columns,
+    csv_writer,
+    in_order_of_paths,
+    least_confident_first,
+    open_table,
+    rows_of,
+)
+from cotrain.progress import counted
+from cotrain.runs.checkpoint import rename_synced
+from cotrain.runs.interrupt import Interrupted, stop_requests
+from cotrain.types import UserError
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job has written."""
+
+    images: int
+    unreadable: int
+    deferred: int
+    predicted: int  # images that this process predicted; an earlier one may have predicted the others
+    seconds: float  # that it took
+
+    @property
+    def per_second(self) -> float:
+        return self.predicted / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    model: Model
+    paths: Sequence[str]
+    below: float | None  # defer images with a lower probability to a person; None: there is no such column
+    workers: int  # decoding processes; 0: decode in this one
+    console: Console
+
+    def __post_init__(self) -> None:
+        check_channels(self.model)
+
+    def to_file(self, out: Path, facts: dict[str, Any], *, resume: bool) -> Done:
+        """Write a new file, which gets its name when it is complete. `facts` must not change when a job is resumed."""
+        check_out(out, resume=resume)
+        with partial(out, facts, resume=resume) as parts:
+            began = time.monotonic()
+            predicted = self._fill(parts)
+            seconds = time.monotonic() - began
+            unreadable, deferred = self._write(parts, out)
+        return Done(len(self.paths), unreadable, deferred, predicted, seconds)
+
+    def to_stdout(self) -> None:
+        """Print the rows as they are predicted or, if they have to be sorted, at the end."""
+        if self.below is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                parts = Parts(Path(folder))
+                self._fill(parts)
+                write = csv_writer(sys.stdout, columns(self.below))
+                for rows in self._rows(parts):
+                    write(rows)
+            return
+        write, first = csv_writer(sys.stdout, columns(None)), 0
+        for predicted in self._predicted(0):
+            write(rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None))
+            first += len(predicted)
+
+    def _predicted(self, start: int) -> Iterator[Predicted]:
+        """The batches from image `start` on, with their progress."""
+        with Workers(self.workers) as workers:
+            batches = predict_in_batches(self.model, self.paths, workers, files_at_once(self.model), start)
+            yield from counted(batches, len(self.paths), "predicting images", self.console, start=start, size=len)
+
+    def _fill(self, parts: Parts) -> int:
+        """Predict what the parts lack and return how many images that was. After a signal, what is done is saved."""
+        saver = Saver(parts)
+        start = saver.end
+        with stop_requests() as stop:
+            for predicted in self._predicted(start):
+                saver.add(predicted)
+                if stop.asked:
+                    break
+            saver.save()
+        if saver.end < len(self.paths):
+            raise Interrupted(f"stopped after {saver.end:,} of {len(self.paths):,} images")
+        return saver.end - start
+
+    def _rows(self, parts: Parts) -> Iterator[list[Row]]:
+        if self.below is None:
+            return in_order_of_paths(self.paths, parts.read, self.model.classes)
+        return least_confident_first(self.paths, parts.read, self.model.classes, self.below)
+
+    def _write(self, parts: Parts, out: Path) -> tuple[int, int]:
+        """Write the whole table and give it its name. Returns the number of unreadable and of deferred images."""
+        unreadable = deferred = 0
+        table = parts.folder / "table"
+        try:
+            with open_table(table, out.suffix, columns(self.below)) as write:
+                for rows in self._rows(parts):
+                    write(rows)
+                    unreadable += sum(bool(row["error"]) for row in rows)
+                    deferred += sum(row.get("defer") == "yes" for row in rows)
+            if os.path.lexists(out):
+                raise UserError(f"{out} has appeared in the meantime; move it away and add --resume")
+            rename_synced(table, out)
+        except OSError as error:
+            table.unlink(missing_ok=True)
+            raise UserError(f"cannot write {out}: {error.strerror or error}; make room and add --resume") from error
+        return unreadable, deferred

@@ -1,0 +1,145 @@
+"""The table of predictions: its rows, their order, and how they are written as CSV or Parquet."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotrain.evaluation.streaming import UNREADABLE, Predicted, joined
+from cotrain.types import UserError
+
+Row = dict[str, str | int | float]
+Write = Callable[[Sequence[Row]], object]
+COLUMNS = ("path", "class", "probability", "heads_agree", "error")
+PARQUET = ".parquet"
+ROWS_AT_ONCE = 1024
+ROWS_PER_GROUP = 16 * ROWS_AT_ONCE  # in a Parquet file
+
+
+def columns(below: float | None) -> list[str]:
+    """There is a column `defer` if images below some probability are deferred to a person."""
+    return [*COLUMNS] if below is None else [*COLUMNS, "defer"]
+
+
+def rows_of(paths: Sequence[str], predicted: Predicted, classes: Sequence[str], below: float | None) -> list[Row]:
+    """One row per file. The row of an unreadable file has an `error`, and a person should always look at it."""
+    rows: list[Row] = []
+    for number, (path, record) in enumerate(zip(paths, predicted.records.tolist(), strict=True)):
+        label, heads_agree, probability = record
+        row: Row = {"path": path, "class": "", "probability": "", "heads_agree": ""}
+        if label == UNREADABLE:
+            row["error"] = f"unreadable: {predicted.errors[number]}"
+        else:
+            row |= {"class": classes[label], "probability": probability, "heads_agree": heads_agree, "error": ""}
+        if below is not None:
+            row["defer"] = "yes" if label == UNREADABLE or probability < below else "no"
+        rows.append(row)
+    return rows
+
+
+Stored = Callable[[], Iterator[Predicted]]  # all predictions in the order of the paths, from the first one again
+
+
+def in_order_of_paths(paths: Sequence[str], stored: Stored, classes: Sequence[str]) -> Iterator[list[Row]]:
+    first = 0
+    for predicted in stored():
+        for start in range(0, len(predicted), ROWS_AT_ONCE):
+            some = predicted[start : start + ROWS_AT_ONCE]
+            yield rows_of(paths[first : first + len(some)], some, classes, None)
+            first += len(some)
+
+
+def least_confident_first(
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float
+) -> Iterator[list[Row]]:
+    """Unreadable files, then the others by probability; ties keep the order of the paths.
+
+    Sorting takes about 50 bytes of memory per image.
+    """
+    first = 0
+    for predicted in stored():
+        bad = sorted(predicted.errors)
+        errors = {number: predicted.errors[row] for number, row in enumerate(bad)}
+        yield rows_of([paths[first + row] for row in bad], Predicted(predicted.records[bad], errors), classes, below)
+        first += len(predicted)
+    records = joined([Predicted(predicted.records, {}) for predicted in stored()]).records
+    order = by_confidence(records)
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        some = order[start : start + ROWS_AT_ONCE]
+        yield rows_of([paths[row] for row in some.tolist()], Predicted(records[some], {}), classes, below)
+
+
+def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
+    """The numbers of the readable files, least confident first."""
+    readable = np.flatnonzero(records["label"] != UNREADABLE)
+    return readable[np.argsort(records["probability"][readable], kind="stable")]
+
+
+def csv_writer(file: TextIO, names: Sequence[str]) -> Write:
+    """Write the header, and return a function that writes rows with probabilities rounded to six digits."""
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+
+    def rounded(row: Row) -> Row:
+        probability = row["probability"]
+        return row | {"probability": round(probability, 6)} if isinstance(probability, float) else row
+
+    return lambda rows: writer.writerows(map(rounded, rows))
+
+
+def open_table(path: Path, suffix: str, names: Sequence[str]) -> AbstractContextManager[Write]:
+    """A new file for a table with these columns; what it yields writes rows."""
+    return _parquet(path, names) if suffix == PARQUET else _csv(path, names)
+
+
+@contextmanager
+def _csv(path: Path, names: Sequence[str]) -> Iterator[Write]:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        yield csv_writer(file, names)
+
+
+@contextmanager
+def _parquet(path: Path, names: Sequence[str]) -> Iterator[Write]:
+    """Row groups have a fixed number of rows, so the file does not depend on how the rows arrive."""
+    pyarrow = import_pyarrow()
+    types = {"probability": pyarrow.float64(), "heads_agree": pyarrow.int32()}
+    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in names])
+    waiting: list[Row] = []
+
+    def group(rows: Sequence[Row]) -> Any:
+        return pyarrow.table({name: [_value(row[name]) for row in rows] for name in names}, schema=schema)
+
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+
+        def write(rows: Sequence[Row]) -> None:
+            waiting.extend(rows)
+            while len(waiting) >= ROWS_PER_GROUP:
+                writer.write_table(group(waiting[:ROWS_PER_GROUP]))
+                del waiting[:ROWS_PER_GROUP]
+
+        yield write
+        if waiting:
+            writer.write_table(group(waiting))
+
+
+def _value(value: str | int | float) -> str | int | float | None:
+    """Empty cells are null. Parquet's strings are Unicode, so other bytes of a file name are escaped."""
+    if value == "":
+        return None
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+def import_pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(
+            "a .parquet file needs the package pyarrow: pip install 'cotrain[parquet]', or choose an --out that ends "
+            "in .csv"
+        ) from error
+    return pyarrow
