@@ -5,8 +5,9 @@ from cotrain.comparison.compare import compare
 from cotrain.config import Config
 from cotrain.data import ArrayFormat, DataFormat, Dataset, from_arrays, open_data
 from cotrain.data.format import Request
+from cotrain.evaluation.export import Exported, export
 from cotrain.evaluation.predict import Model, Predictions, load
-from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Stage, Wanted
+from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Pretrained, Stage, Wanted
 from cotrain.pipeline.fit import Fitted, fit
 from cotrain.recipes import recipe_named
 from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, Term, UserError, Views
@@ -21,6 +22,7 @@ __all__ = [
     "Config",
     "DataFormat",
     "Dataset",
+    "Exported",
     "Fitted",
     "Learner",
     "Look",
@@ -31,6 +33,7 @@ __all__ = [
     "Output",
     "Pool",
     "Predictions",
+    "Pretrained",
     "Request",
     "SingleModel",
     "Stage",
@@ -40,6 +43,7 @@ __all__ = [
     "Wanted",
     "__version__",
     "compare",
+    "export",
     "fit",
     "from_arrays",
     "load",

@@ -7,14 +7,15 @@ from typing import Any, Literal, Self
 from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
 from cotrain.augment import PRESETS, Policy
-from cotrain.data.settings import DataSettings
+from cotrain.data.settings import BankSettings, DataSettings
 from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
-from cotrain.model.build import build_network
+from cotrain.model.build import build_network, build_trunk, pixel_statistics
 from cotrain.model.multihead import MultiHead
 from cotrain.model.named import names
 from cotrain.model.own import OwnNetwork
 from cotrain.model.settings import ModelSettings
+from cotrain.model.trunk import Trunk
 from cotrain.types import IntOrNone, Method, Settings, UserError
 
 NAMES = {"sgd": "SGD", "adam": "Adam"}
@@ -28,6 +29,9 @@ class OptimSettings(Settings):
         None, ge=1, description="unlabelled images per step, U; none: 7 B, or the method's usual ratio"
     )
     lr: float = Field(0.3, gt=0, description="initial learning rate; step k uses lr cos(7 pi k / 16 K)")
+    trunk_lr: float = Field(
+        0.1, gt=0, le=1, description="learning rate of a pretrained trunk that learns, as a fraction of optim.lr"
+    )
     kind: Literal["sgd", "adam"] = Field(
         "sgd", description="SGD, or Adam with a constant learning rate and decoupled decay, as in MixMatch"
     )
@@ -53,7 +57,13 @@ class RunSettings(Settings):
     ensemble: Literal["probabilities", "logits"] = Field(
         "probabilities", description="mean of the heads' probabilities, or sum of their logits (released code)"
     )
-    baseline: bool = Field(True, description="also train a labelled-only baseline, for comparison")
+    baseline: bool = Field(
+        True, description="also train what a user would do without unlabelled images, for comparison"
+    )
+    folds: int = Field(
+        4, ge=2, description="folds of the cross-validation over the labelled images, for a frozen trunk"
+    )
+    repeats: int = Field(2, ge=0, description="how often the labelled images are divided into folds; 0: never")
     report: bool = Field(True, description="write report.html, a page about the run, at the end")
     device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if available")
     precision: Precision = Field(
@@ -63,6 +73,9 @@ class RunSettings(Settings):
     compile: bool = Field(False, description="use torch.compile: takes a minute at the start, then steps are faster")
     batchnorm: Literal["auto", "local", "synchronised"] = Field(
         "auto", description="batch statistics per process or across all; auto: synchronised on GPUs"
+    )
+    runtime: Literal["auto", "onnxruntime", "torch"] = Field(
+        "auto", description="what computes the features of a frozen trunk; auto: onnxruntime if it is installed"
     )
     track: Literal["none", "tensorboard"] = Field(
         "none", description="also send the log and figures to a tracker; tensorboard: in a subfolder of the run"
@@ -83,6 +96,7 @@ class Config(Settings):
     data: DataSettings = DataSettings()
     augment: Policy = PRESETS["paper"]
     model: ModelSettings = ModelSettings()
+    bank: BankSettings = BankSettings()
     method: SerializeAsAny[Method] = METHODS["mhct"]()
     optim: OptimSettings = OptimSettings()
     run: RunSettings = RunSettings()
@@ -95,6 +109,14 @@ class Config(Settings):
     def build_network(self, classes: int, channels: int) -> MultiHead:
         """The network, initialised from the run's seed."""
         return build_network(self.model, self.method, classes=classes, channels=channels, seed=self.run.seed)
+
+    def build_trunk(self, classes: int, images: tuple[int, int, int]) -> Trunk | None:
+        """The frozen part of a pretrained network, if the settings have one, for images of this shape."""
+        return build_trunk(self.model, self.method, classes=classes, images=images)
+
+    def pixel_statistics(self, classes: int, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """The mean and standard deviation that a pretrained network expects of pixels; None: those of the data."""
+        return pixel_statistics(self.model, self.method, classes=classes, channels=channels)
 
     def with_network(self, network: OwnNetwork | None, arguments: Mapping[str, Any] | None = None) -> Self:
         """A copy with the user's own network, built with these arguments."""

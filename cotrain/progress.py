@@ -1,7 +1,7 @@
 """Progress of long tasks: a bar with the remaining time in a terminal, plain lines every few seconds elsewhere."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
@@ -16,8 +16,20 @@ def say(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def counted(items: Iterable[T], total: int | None, what: str, console: Console) -> Iterator[T]:
-    """Yield the items and show how many have passed. Without a total, only the count is shown."""
+def counted(
+    items: Iterable[T],
+    total: int | None,
+    what: str,
+    console: Console,
+    *,
+    start: int = 0,
+    size: Callable[[T], int] = lambda item: 1,
+) -> Iterator[T]:
+    """Yield the items and show how many have passed. Without a total, only the count is shown.
+
+    An item may stand for several (`size`), and some may have passed earlier (`start`).
+    """
+    number = start
     began = last = time.monotonic()
     live = console.is_terminal
     shown = Progress(
@@ -31,14 +43,16 @@ def counted(items: Iterable[T], total: int | None, what: str, console: Console) 
         disable=not live,
     )
     with shown:
-        task = shown.add_task(what, total=total)
-        for number, item in enumerate(items, start=1):
+        task = shown.add_task(what, total=total, completed=start)
+        for item in items:
             yield item
+            number += size(item)
             if live:
-                shown.advance(task)
-            elif (now := time.monotonic()) - last > PLAIN_SECONDS:
+                shown.update(task, completed=number)
+            elif (now := time.monotonic()) - last > PLAIN_SECONDS and number != total:
                 last = now
-                left = f" of {total:,}, {clock((now - began) * (total - number) / number)} left" if total else ""
+                seconds = (now - began) / (number - start)
+                left = f" of {total:,}, {clock(seconds * (total - number))} left" if total else ""
                 say(console, f"{what}: {number:,}{left}")
 
 

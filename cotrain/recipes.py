@@ -63,10 +63,31 @@ def small32() -> Config:
     docs/results/data.md). Too short for photographs to gain from unlabelled images; simple images gain quickly.
     """
     return Config(
+        data=DataSettings(largest=64),
         model=ModelSettings(backbone="wrn-10-1", bn_momentum=0.01),
         method=METHODS["mhct"](unsupervised_ramp=0.8),
         optim=OptimSettings(steps=1000, labelled=32, unlabelled=64, lr=0.1, ema=0.99, ema_warmup=True),
         run=RunSettings(checkpoint_every=200, evaluate_every=100),
+    )
+
+
+@recipe(classes=10)
+def photos() -> Config:
+    """cotrain fit photos/
+
+    For photographs, on the features of EfficientNet-Lite0. Minutes on 2 CPU cores, most of them for the features, which
+    are computed once. Test error with 4 labels per class: 28.8 +- 1.7 % on 10,000 CIFAR-10 images (logistic regression
+    on the same features: 40.6 +- 3.1 %), 30.0 +- 2.3 % on 15 kinds of leaf photographs (41.1 +- 4.9 %; 5 seeds,
+    docs/results/photographs.md).
+    """
+    return Config(
+        data=DataSettings(test_share=0.0),
+        model=ModelSettings(backbone="lite0", dropout=0.5),
+        method=METHODS["mhct_graph"](unsupervised_ramp=0.3),
+        optim=OptimSettings(
+            steps=150, labelled=64, unlabelled=192, kind="adam", lr=2e-3, weight_decay=0.01, ema=0.99, ema_warmup=True
+        ),
+        run=RunSettings(checkpoint_every=50, evaluate_every=25, log_every=25),
     )
 
 

@@ -105,6 +105,9 @@ class Look(Protocol):
 
     def __call__(self, rows: Tensor, /) -> Tensor: ...
 
+    def features(self, rows: Tensor, /) -> Tensor:
+        """(n, D) outputs of the trunk, pooled over the image."""
+
 
 @dataclass(frozen=True)
 class Term:

@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cotrain import Dataset
 from cotrain.openmp import SPINS, bound_spinning, left_to_cotrain
 
 CLEAN = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-FIT = (
-    "-m cotrain fit digits --labels 20 --steps 4 --optim.labelled 8 --optim.unlabelled 16 "
-    "--run.report false --no-baseline --out"
+SHORT = (
+    "--labels 20 --steps 4 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    "--run.report false --no-baseline"
 )
 
 
@@ -39,10 +41,12 @@ def test_nothing_is_set_too_late() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP runtime here")
-def test_training_gets_the_setting_which_changes_no_weight(tmp_path: Path) -> None:
+def test_training_gets_the_setting_which_changes_no_weight(tmp_path: Path, toy: Dataset) -> None:
+    np.savez(tmp_path / "toy.npz", train_images=toy.images.numpy(), train_labels=toy.labels.numpy())
+    fit = ["-m", "cotrain", "fit", str(tmp_path / "toy.npz"), *SHORT.split()]
     default, none = tmp_path / "default", tmp_path / "none"
-    assert spins_reported_by(*FIT.split(), str(default)) == int(SPINS)
-    assert spins_reported_by(*FIT.split(), str(none), GOMP_SPINCOUNT="0") == 0
+    assert spins_reported_by(*fit, "--out", str(default)) == int(SPINS)
+    assert spins_reported_by(*fit, "--out", str(none), GOMP_SPINCOUNT="0") == 0
     assert (default / "model.safetensors").read_bytes() == (none / "model.safetensors").read_bytes()
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cotrain.progress import clock
+from cotrain import progress
+from cotrain.progress import clock, counted
 from cotrain.runs import log
 from cotrain.runs.log import Log, StepProgress, read_log
 
@@ -54,6 +55,22 @@ def test_elsewhere_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch)
     lines = output.getvalue().splitlines()
     assert len(lines) == 3
     assert re.fullmatch(r"training: step 2/3  [\d.]+ steps/s  0:00 left  agreement 0\.20  losses 2\.00 0\.12", lines[1])
+
+
+def test_items_may_stand_for_several_and_some_may_be_done_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", -1.0)
+    output = io.StringIO()
+    batches = [[1, 2], [3, 4], [5]]
+    passed = counted(batches, 1005, "predicting images", Console(file=output), start=1000, size=len)
+    assert list(passed) == batches
+    assert output.getvalue().splitlines() == [
+        "predicting images: 1,002 of 1,005, 0:00 left",
+        "predicting images: 1,004 of 1,005, 0:00 left",
+    ]
+    output = io.StringIO()
+    terminal = Console(file=output, force_terminal=True, width=100)
+    assert list(counted(batches, 1005, "predicting images", terminal, start=1000, size=len)) == batches
+    assert "1005/1005" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.getvalue())
 
 
 def test_times_read_like_a_clock() -> None:

@@ -18,8 +18,11 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_the_python_example_runs(tmp_path: Path) -> None:
+    """With fewer steps, which changes only the numbers that it prints."""
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    short = example.replace('"optim.steps": 50}', '"optim.steps": 5}')
+    assert short != example
+    done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     errors, predictions = done.stdout.strip().split("\n", 1)
     assert all(0 <= float(number) <= 100 for number in errors.split())

@@ -14,6 +14,7 @@ from rich.console import Console
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.device import pick_device
+from cotrain.pipeline.features import with_bank
 from cotrain.progress import counted
 from cotrain.runs.checkpoint import make_folder, read_json, write_json
 from cotrain.training.state import pool_of
@@ -67,7 +68,7 @@ class Planning:
             new = [name for name in self.configs if name not in kept["pace"]]
             tried: dict[str, list[Pace]] = {name: [] for name in new}
             for name in counted([*new, *new], 2 * len(new), "trial steps", console):
-                tried[name].append(self._pace(name))
+                tried[name].append(self._pace(name, console))
             kept["pace"] |= {name: asdict(min(paces, key=lambda one: one.step)) for name, paces in tried.items()}
             paces = {name: Pace(**kept["pace"][name]) for name in self.configs}
             if self.equal == "time" and kept["budget"] is None:
@@ -93,9 +94,10 @@ class Planning:
     def _pool(self) -> Pool:
         return pool_of(self.dataset, self.split)
 
-    def _pace(self, name: str) -> Pace:
+    def _pace(self, name: str, console: Console) -> Pace:
         config = self.configs[name]
-        return pace(config, self.dataset, self.split, pick_device(config.run.device), patience=PATIENCE)
+        dataset = with_bank(self.dataset, config, console)
+        return pace(config, dataset, self.split, pick_device(config.run.device), patience=PATIENCE)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -29,6 +29,7 @@ from cotrain.training.distributed import ALONE
 from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
+TEST_SHARE = 0.2  # of the labelled images, set aside if neither the data nor the recipe has test images
 REPEAT_OFFSET = 1_000  # between the seeds of repeated trainings on the same split
 
 IN_PAPERS = ("kind", "lr", "momentum", "weight_decay")  # optimiser settings that a method's paper may set
@@ -303,6 +304,9 @@ def compare(
     for key in settings or {}:
         if key.partition(".")[0] == "method":
             raise UserError(f"{key}: set it for one method, as in --methods mhct:heads=5")
+    changes = dict(settings or {})
+    if not len(data.test) and configured(data, config, preset, changes).data.test_share == 0:
+        changes.setdefault("data.test_share", TEST_SHARE)
     comparison = Comparison.of(
         data,
         Path(out) if out is not None else Path("runs") / f"compare-{data.name}",
@@ -315,7 +319,7 @@ def compare(
         settings={
             "run.test_evaluations": LAST_EVALUATIONS,
             **({PER_METHOD: False} if same_optimiser else {}),
-            **(settings or {}),
+            **changes,
         },
     )
     plan, failed = comparison.train(console, lambda plan: comparison.table(plan).write(comparison.folder, "table"))

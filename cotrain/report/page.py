@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
-from cotrain.evaluation.predict import fitted_temperature, load
+from cotrain.evaluation.predict import METHOD, fitted_temperature, load
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, verdict
 from cotrain.progress import clock
@@ -29,8 +29,8 @@ from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
 from cotrain.report.test_results import WORDS as TEMPERATURES
 from cotrain.runs.checkpoint import read_tensors, write_whole
-from cotrain.runs.run import Run, as_typed
-from cotrain.runs.scores import Outputs
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
+from cotrain.runs.scores import HELD_OUT, Outputs
 from cotrain.types import UserError
 
 PAGE = "report.html"
@@ -42,6 +42,8 @@ WORDS = {
     "no clear difference": "No clear difference",
     "hurt": "The unlabelled images hurt",
 }
+
+BASELINES = {LABELLED_ONLY: "baseline (labelled images only)", LOGISTIC: "logistic regression on the same features"}
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,16 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     parts = run.outputs(len(classes))
     baseline = baseline_outputs(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
-    results = Results(parts["test"], rule, temperature, bins) if "test" in parts else None
+    tested = parts.get("test", parts.get(HELD_OUT))
+    results = Results(tested, rule, temperature, bins) if tested is not None else None
     without, search, images = subject.without, None, None
     if dataset is not None:
         run.check_data(dataset)
-        search = pictures.search(load(run.folder, device="auto"), dataset, run.split)
+        search = pictures.search(
+            load(run.folder, device="auto", model=run.config.model.own, use=METHOD), dataset, run.split
+        )
         if pictures.can_be_drawn(dataset):
-            images = _images(run, dataset, parts.get("test"), temperature, search)
+            images = _images(run, dataset, tested, temperature, search)
         else:
             without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
     return Shown(
@@ -222,6 +227,7 @@ def page(shown: Sequence[Shown]) -> str:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words=WORDS,
+        baselines=BASELINES,
         how_to_read_reliability=RELIABILITY,
         temperatures=TEMPERATURES,
         fitted=FITTED,

@@ -16,7 +16,7 @@ from cotrain.augment.views import pixels
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
-from cotrain.data.source import near
+from cotrain.data.inputs import near
 from cotrain.evaluation.calibration import predicted_and_confidence
 from cotrain.evaluation.predict import Model
 from cotrain.ops import entropy, js_divergence
@@ -116,7 +116,7 @@ def search(model: Model, dataset: Dataset, split: Split) -> Search:
 
 
 def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Doubt]:
-    logits = model.logits(dataset.images, rows)
+    logits = model.logits_of(dataset, rows)
     amount = js_divergence(logits) if len(logits) > 1 else entropy(logits[0])
     predicted, probability = predicted_and_confidence(logits, model.config.run.ensemble, model.temperature)
     of_heads, names = logits.argmax(dim=-1), dataset.classes

@@ -37,12 +37,17 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         with open(temporary, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        rename_synced(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}; the previous file, if any, is unchanged") from error
+
+
+def rename_synced(temporary: Path, path: Path) -> None:
+    """Give a complete file its name, so that a power cut leaves the whole file or none."""
+    with open(temporary, "r+b") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
     _sync_folder(path.parent)
 
 

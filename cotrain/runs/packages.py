@@ -8,6 +8,7 @@ from cotrain.config import Config
 from cotrain.data.opening import data_provider
 from cotrain.methods import METHODS, method_class
 from cotrain.model.named import BACKBONES, family_of
+from cotrain.model.own import is_import_path
 from cotrain.registry import Provider, Unavailable, Unknown
 from cotrain.runs.checkpoint import read_json
 from cotrain.types import UserError
@@ -25,7 +26,7 @@ def packages_of(config: Config, source: str | None) -> dict[str, dict[str, str]]
     method, backbone = config.method.name, config.model.backbone
     providers: dict[str, tuple[str, Provider | None] | None] = {
         "method": (method, METHODS.provider(method)),
-        "backbone": None if ":" in backbone else (backbone, BACKBONES.provider(family_of(backbone).name)),
+        "backbone": None if is_import_path(backbone) else (backbone, BACKBONES.provider(family_of(backbone).name)),
         "data": data_provider(source),
     }
     return {
@@ -44,7 +45,7 @@ def check_available(folder: Path, values: Any) -> None:
     for what, (section, key, find) in CHECKED.items():
         try:
             name = values[section][key]
-            if isinstance(name, str) and ":" not in name:
+            if isinstance(name, str) and not is_import_path(name):
                 find(name)
         except (KeyError, TypeError):
             continue  # damaged, or written by an older version: parsing the config reports it

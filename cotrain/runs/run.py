@@ -16,14 +16,16 @@ from filelock import FileLock, Timeout
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
-from cotrain.model.own import OwnNetwork, is_importable
+from cotrain.model.own import OwnNetwork, is_import_path, is_importable
 from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
-from cotrain.runs.scores import Outputs, checked_outputs
+from cotrain.runs.scores import HELD_OUT, Outputs, checked_outputs
 from cotrain.runs.upgrade import upgraded
 from cotrain.types import UserError
 
 T = TypeVar("T")
+SCORES = "scores.npz"
+LABELLED_ONLY, LOGISTIC = "labelled_only", "logistic_regression"  # baselines: folders in a run, names in result.json
 
 
 class Busy(UserError):
@@ -108,14 +110,14 @@ class Run:
 
     def outputs(self, classes: int) -> dict[str, Outputs]:
         """The model's outputs for the test images and for the validation images, if the run has them."""
-        rows = {"test": self.split.test, "valid": self.split.valid}
+        rows = {"test": self.split.test, "valid": self.split.valid, HELD_OUT: self.split.labelled}
         return checked_outputs(self.scores_path, self.config.method.heads, classes, rows)
 
     @property
     def resume_command(self) -> str:
         """The command or Python call that continues a stopped run."""
         network = self.config.model.backbone
-        if ":" in network and not is_importable(network):
+        if is_import_path(network) and not is_importable(network):
             return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True, model=...)"
         if not is_openable(self.split.source):
             return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True)"
@@ -130,12 +132,18 @@ class Run:
     @property
     def scores_path(self) -> Path:
         """The finished model's outputs for the test and validation images."""
-        return self.folder / "scores.npz"
+        return self.folder / SCORES
 
     @property
     def baseline_folder(self) -> Path:
         """The folder of the labelled-only baseline, a run inside this run."""
-        return self.folder / "labelled_only"
+        return self.folder / LABELLED_ONLY
+
+    @property
+    def baselines(self) -> dict[str, Path]:
+        """The folders of the baselines that exist, by name."""
+        places = {name: self.folder / name for name in (LABELLED_ONLY, LOGISTIC)}
+        return {name: folder for name, folder in places.items() if (folder / "config.json").exists()}
 
     @property
     def command(self) -> str:

@@ -15,7 +15,8 @@ from torch import Tensor
 from cotrain.runs.checkpoint import write_whole
 from cotrain.types import UserError
 
-PARTS = {"test": "test", "valid": "validation"}  # prefixes in the file, and how messages name these images
+HELD_OUT = "held_out"  # labelled images, each predicted by a model that did not see its label
+PARTS = {"test": "test", "valid": "validation", HELD_OUT: "held-out"}  # prefixes in the file, and names in messages
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Seq
     parts = read_outputs(path)
     for part, outputs in parts.items():
         logits, labels, name = outputs.logits, outputs.labels, PARTS[part]
-        if not np.array_equal(outputs.rows, rows[part]) or not len(rows[part]):
+        some = part == HELD_OUT and bool(np.isin(outputs.rows, rows[part]).all())  # classes with one label keep it
+        if not (some or np.array_equal(outputs.rows, rows[part])) or not len(rows[part]):
             raise UserError(f"{path} does not belong to this run: its {name} images differ from those in split.json")
-        if logits.shape != (heads, len(rows[part]), classes) or labels.shape != (len(rows[part]),):
+        if logits.shape != (heads, len(outputs.rows), classes) or labels.shape != (len(outputs.rows),):
             raise UserError(
                 f"{path} does not belong to this model: its {name} logits have shape {tuple(logits.shape)} for "
                 f"{len(labels)} labels, but the model has {heads} heads and {classes} classes"

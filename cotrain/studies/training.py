@@ -13,7 +13,7 @@ from cotrain.comparison.compare import Comparison
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
-from cotrain.pipeline.fit import configured, opened
+from cotrain.pipeline.fit import FROM_SCRATCH, configured, opened, scratch_config
 from cotrain.recipes import recipe_named
 from cotrain.report.figures import Figure
 from cotrain.studies.base import Scale, Study, StudyOptions
@@ -72,7 +72,9 @@ class Training:
             data, changes = study.data, {"data.labels": paper.data.labels, **changes}
         if config is None and scale == "published":
             config = paper
-        data = opened(data, config, changes, options.memory, options.console)
+        data = opened(data, config or recipe_named(FROM_SCRATCH), changes, options.memory, options.console)
+        if config is None and "model.backbone" not in changes:
+            config = scratch_config(data)  # as in the paper
         base = configured(data, config, options.preset, changes)
         cases = study.cases(base)
         for key in options.settings:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.model.build import check_outputs
-from cotrain.model.own import own_network
+from cotrain.model.own import is_import_path, own_network
 from cotrain.types import UserError
 
 
@@ -21,12 +22,12 @@ def check_network(
     method: str = "mhct",
 ) -> None:
     """Check a network. `model` is the name of a backbone, or anything that `cotrain.fit(model=...)` accepts."""
-    named = isinstance(model, str) and ":" not in model
+    named = isinstance(model, str) and not is_import_path(model)
     config = Config().changed({"method": method, **({"model.backbone": model} if named else {})})
     if not named:
         config = config.with_network(own_network(model), arguments)
-    images = torch.randn(4, channels, *size, generator=torch.Generator().manual_seed(0))
     try:
+        images = _inputs(config, size, channels, classes)
         first, second = (config.build_network(classes, channels).eval() for _ in range(2))
         check_outputs(first, images, config.method, config.model.backbone)
     except (UserError, ValueError, RuntimeError) as error:
@@ -44,3 +45,21 @@ def check_network(
     idle = [name for name, weight in first.named_parameters() if weight.requires_grad and weight.grad is None]
     if idle:
         raise AssertionError(f"no gradient reaches {', '.join(idle[:3])}")
+
+
+def _inputs(config: Config, size: tuple[int, int], channels: int, classes: int) -> Tensor:
+    """Random images or, if the network has a frozen trunk, its features of random images."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = (config.build_trunk(classes, (*size, channels)) for _ in range(2))
+    if first is None or second is None:
+        return torch.randn(4, channels, *size, generator=generator)
+    pixels = torch.randint(0, 256, (4, *size, channels), generator=generator, dtype=torch.uint8)
+    first.features()
+    features = first.net(pixels)
+    if first.digest != second.digest or not torch.equal(features, second.net(pixels)):
+        raise AssertionError(
+            "two builds of the frozen trunk differ; read its weights, or draw only from torch's generator"
+        )
+    if not torch.allclose(features, torch.cat([first.net(image[None]) for image in pixels]), atol=1e-3, rtol=1e-3):
+        raise AssertionError("the frozen trunk gives an image different features by itself than in a batch")
+    return features

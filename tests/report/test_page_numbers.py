@@ -14,13 +14,16 @@ import cotrain
 from cotrain import Dataset, methods
 from cotrain.cli.main import main
 from cotrain.evaluation.calibration import fit_temperature
-from cotrain.evaluation.predict import deferred
+from cotrain.evaluation.streaming import RECORD, Predicted
+from cotrain.evaluation.table import rows_of
 from cotrain.report.curves import SHARES
 from cotrain.report.page import Subject, page, pictures, show, write_report
 from cotrain.runs.run import Run
 from cotrain.runs.scores import read_outputs
 from tests.made_up import made_up_run, some_data, some_logits
 from tests.report.reading import Read, copy_of, shown, table_of, words
+
+pytestmark = pytest.mark.usefixtures("unrendered")  # test_page.py and test_browser.py have the figures
 
 
 def test_made_up_heads_know_what_they_are_said_to(data: Dataset) -> None:
@@ -57,11 +60,12 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     labels = parts["test"].labels
     probabilities = (parts["test"].logits.double() / temperature).softmax(-1).mean(0)
     sure, guess = probabilities.max(-1)
-    table = [{"path": str(row), "probability": p.item(), "error": ""} for row, p in enumerate(sure)]
+    predicted = Predicted(np.array([(0, 3, p) for p in sure.tolist()], RECORD), {})
     assert [row[0] for row in rows].count("any") == 1 and len(rows) == 5
     for probability, of_all, wrong, error, most in rows:
         below = 0.0 if probability == "any" else float(probability)
-        kept = [int(row["path"]) for row in deferred(table, below) if row["defer"] == "no"]
+        table = rows_of([str(row) for row in range(60)], predicted, ["any"], below)
+        kept = [int(row["path"]) for row in table if row["defer"] == "no"]
         mistakes = int((guess[kept] != labels[kept]).sum())
         assert wrong == f"{mistakes} of {len(kept)}"
         assert of_all == f"{100 * len(kept) / 60:.0f} %"

@@ -23,6 +23,8 @@ from cotrain.runs.scores import read_outputs, write_outputs
 from tests.made_up import made_up_run, some_data
 from tests.report.reading import Read, copy_of, read_rows, refused, saved, words
 
+pytestmark = pytest.mark.usefixtures("unrendered")  # test_page.py and test_browser.py have the figures
+
 
 def test_damaged_scores_are_named(run: Run, data: Dataset, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "run")

@@ -100,7 +100,7 @@ def test_a_folder_is_decoded_by_one_process_at_a_time(
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     folder = by_class(tmp_path / "photos")
     (tmp_path / "home" / "locks").mkdir(parents=True)
-    process = hold(tmp_path / "home" / "locks" / f"{cache._place(folder, None).name}.lock")
+    process = hold(tmp_path / "home" / "locks" / f"{cache._place(folder, 224).name}.lock")
     console = Console(record=True, file=io.StringIO(), width=200)
     waits_for(process, lambda: open_data(folder, console=console))
     assert "waiting for another process that is decoding the same images" in console.export_text()

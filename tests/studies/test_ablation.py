@@ -17,7 +17,7 @@ from cotrain.studies import STUDIES, study
 from cotrain.studies.base import StudyOptions
 from cotrain.studies.case import result_of
 from cotrain.studies.training import Training
-from tests.studies.quick import QUICK, done, logits_of
+from tests.studies.quick import QUICK, done, few_digits, logits_of
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -116,7 +116,7 @@ def test_runs_of_other_settings_are_not_taken_for_these(ablation: tuple[Path, di
 
 def test_a_study_that_others_have_just_begun_has_no_table_yet(tmp_path: Path) -> None:
     training = Training.of(
-        STUDIES["calibration"](), StudyOptions(None, "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
+        STUDIES["calibration"](), StudyOptions(few_digits(), "minutes", out=tmp_path / "out", seeds=1, settings=QUICK)
     )
     comparison = training.comparison
     comparison.plan(Console(quiet=True))
@@ -133,7 +133,9 @@ def test_a_study_that_others_have_just_begun_has_no_table_yet(tmp_path: Path) ->
 
 def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"](), StudyOptions(None, "minutes", out=folder, seeds=2, settings=QUICK))
+    training = Training.of(
+        STUDIES["ablation"](), StudyOptions(few_digits(), "minutes", out=folder, seeds=2, settings=QUICK)
+    )
     aside = folder / "one-head-again-2" / "seed-1" / "aside.json"
     result = aside.with_name("result.json").rename(aside)
     written = training.write(training.comparison.plan(Console(quiet=True)))
@@ -144,7 +146,9 @@ def test_a_case_counts_when_all_its_trainings_are_done(ablation: tuple[Path, dic
 
 def test_the_legend_does_not_wait_for_the_first_case(ablation: tuple[Path, dict[str, dict[str, str]]]) -> None:
     folder, _ = ablation
-    training = Training.of(STUDIES["ablation"](), StudyOptions(None, "minutes", out=folder, seeds=2, settings=QUICK))
+    training = Training.of(
+        STUDIES["ablation"](), StudyOptions(few_digits(), "minutes", out=folder, seeds=2, settings=QUICK)
+    )
     plan = training.comparison.plan(Console(quiet=True))
     first, *others = [result_of(case, training.comparison, plan) for case in training.cases]
     drawn = training.study.figure([replace(first, outputs={}), *others])  # matplotlib's warning would be an error
