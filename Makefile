@@ -24,6 +24,8 @@ test-slow: .venv/installed  ## the tests that take minutes
 
 bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.bank
+	$(BIN)/python -m benchmarks.predict
 
 check: .venv/installed  ## linters and types only
 	$(BIN)/ruff check .

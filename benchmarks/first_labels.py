@@ -58,7 +58,7 @@ def labels_of(config: Config, state: State, pool: Pool, source: Source, by_batch
             refresh(config, state, pool, source)
             return state.memory["labels"][pool.unlabelled]
         rows = pool.unlabelled.numpy()
-        return head_logits(state.net, source.images, rows, source.mean, source.std).argmax(dim=-1)
+        return head_logits(state.net, source.inputs, rows).argmax(dim=-1)
 
 
 def main() -> None:
