@@ -192,9 +192,7 @@ def test_a_run_is_trained_loaded_and_predicts(
     np.testing.assert_array_equal(loaded, fitted.model.predict(images).probabilities)
 
 
-def test_a_folder_whose_weights_have_changed_is_refused(
-    tmp_path: Path, folders: dict[str, Path], tiny: Config
-) -> None:
+def test_a_folder_whose_weights_have_changed_is_refused(tmp_path: Path, folders: dict[str, Path], tiny: Config) -> None:
     folder = tmp_path / "dinov2"
     shutil.copytree(folders["dinov2"], folder)
     changes = {"optim.steps": 1, "bank.weak": 1, "bank.strong": 1, "run.runtime": "torch", "model.enlarge": 32}
