@@ -1,5 +1,6 @@
 """The two optimisers of the published results: SGD as in FixMatch and the paper, Adam as in MixMatch."""
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,24 @@ import torch
 from torch import nn
 
 SHARE = "share"  # of the learning rate, in each group of parameters
+
+
+class _WithoutDynamo(torch.optim.Optimizer):
+    """torch wraps these methods for torch.compile, and the wrappers import all of its compiler, which takes seconds.
+
+    Here the network may be compiled, the optimiser never.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class _SGD(_WithoutDynamo, torch.optim.SGD):
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+
+
+class _AdamW(_WithoutDynamo, torch.optim.AdamW):
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 @dataclass(frozen=True)
@@ -49,7 +68,7 @@ def sgd(
         {"params": [p for p in net.parameters() if p in normalised], "weight_decay": 0.0},
     ]
     groups = _divided(groups, slow)
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
+    return _SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
 
 
 def adam(
@@ -61,7 +80,7 @@ def adam(
         {"params": [p for p in net.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     groups = _divided(groups, slow)
-    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.999), foreach=True)
+    return _AdamW(groups, lr=lr, betas=(momentum, 0.999), foreach=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
