@@ -17,9 +17,10 @@ from cotrain.studies import STUDIES, study
 from cotrain.studies.base import StudyOptions
 from cotrain.studies.case import result_of
 from cotrain.studies.training import Training
-from tests.studies.quick import QUICK, done, few_digits, logits_of
+from tests.few_digits import few_digits
+from tests.studies.quick import QUICK, done, logits_of
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("known_pace")
 
 
 @pytest.fixture(scope="module")
