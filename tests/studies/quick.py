@@ -12,7 +12,7 @@ from tests.few_digits import few_digits
 
 QUICK = {
     "data.labels": 20,
-    "optim.steps": 6,
+    "optim.steps": 3,
     "optim.labelled": 8,
     "optim.unlabelled": 16,
     "run.report": False,
