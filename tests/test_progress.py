@@ -26,7 +26,7 @@ def train_in_terminal(name: str, command: str) -> None:
     for descriptor in (1, 2):
         os.dup2(terminal, descriptor)
     os.close(terminal)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", closefd=False) for descriptor in (1, 2))
     fit.console = Console()
     main(command.split())
 
