@@ -16,7 +16,8 @@ help:  ## list these commands
 demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
-test: check  ## linters, types, and the default tests with their coverage
+test: .venv/installed  ## linters, types, and the default tests with their coverage
+	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" $(COVERAGE)
 
 test-slow: .venv/installed  ## the tests that take minutes
@@ -46,6 +47,10 @@ clean:  ## remove what these commands made, except runs/
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+.venv/compiled: .venv/installed cotrain/augment/kernel.py  # numba's cache: `make test` fills it while mypy runs
+	$(BIN)/python -m tests.preloaded
 	touch $@
 
 .venv/installed-docs: .venv/installed

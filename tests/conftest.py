@@ -18,8 +18,10 @@ import torch
 from hypothesis import settings
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain.training.allocator import keep_freed_memory
 
 torch.set_num_threads(1)
+keep_freed_memory()  # as training does: large buffers are not requested from the kernel again and again
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 

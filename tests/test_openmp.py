@@ -14,7 +14,7 @@ from cotrain.openmp import SPINS, bound_spinning, left_to_cotrain
 
 CLEAN = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
 SHORT = (
-    "--labels 20 --steps 4 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    "--labels 20 --steps 2 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
     "--run.report false --no-baseline"
 )
 

@@ -12,8 +12,7 @@ from tests.data.photos import by_class
 WITHOUT_UNIX = """
 import os, subprocess, sys, stat
 import cyclopts, filelock, jinja2, matplotlib.pyplot, numba, numpy, PIL.Image, platformdirs, psutil, pydantic, rich.live
-import safetensors.torch, scipy.io, scipy.sparse.linalg, scipy.stats, sklearn.datasets, sklearn.metrics, torch
-import torch.distributed.nn, torch.profiler
+import safetensors.torch, scipy.special, torch, torch.distributed.nn, torch.profiler
 
 for name in ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"):
     sys.modules[name] = None
@@ -45,6 +44,7 @@ import cotrain.bench.worker, cotrain.studies
 from cotrain.cli.main import main
 
 short = ["--steps", "3", "--optim.labelled", "4", "--optim.unlabelled", "4", "--run.checkpoint_every", "2"]
+short += ["--run.runtime", "torch", "--bank.weak", "1", "--bank.strong", "1"]
 main(["fit", "photos", "--out", "run", "--no-baseline", *short])
 os.remove("run/result.json")
 main(["fit", "photos", "--out", "run", "--resume"])

@@ -4,17 +4,31 @@ import io
 import os
 import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
+from select import select
 
 import pytest
 from rich.console import Console
 
 from cotrain import progress
+from cotrain.cli import fit
+from cotrain.cli.main import main
 from cotrain.progress import clock, counted
 from cotrain.runs import log
 from cotrain.runs.log import Log, StepProgress, read_log
+from tests.processes import Running
+
+
+def train_in_terminal(name: str, command: str) -> None:
+    """In a process that was forked from one without a terminal."""
+    terminal = os.open(name, os.O_RDWR)
+    for descriptor in (1, 2):
+        os.dup2(terminal, descriptor)
+    os.close(terminal)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", closefd=False) for descriptor in (1, 2))
+    fit.console = Console()
+    main(command.split())
 
 
 def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
@@ -23,10 +37,9 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
         "fit digits --labels 20 --steps 12 --optim.labelled 8 --optim.unlabelled 16 --run.log_every 2 --no-baseline "
         "--run.report false"
     )
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "80", "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cotrain", *command.split()], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs
-    )
+    terminal = {"COLUMNS": "80", "TERM": "xterm"}
+    process = Running(train_in_terminal, os.ttyname(theirs), command, cwd=tmp_path, environment=terminal)
+    process.wait_until(lambda: select([ours], [], [], 0)[0])  # then it has opened the terminal
     os.close(theirs)
     shown = b""
     while True:
@@ -38,7 +51,7 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
             break
         shown += piece
     os.close(ours)
-    assert process.wait() == 0
+    assert process.wait().returncode == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert shown.count(b"\x1b[2K") > 1, "the line is drawn over and over"
     assert "12/12" in text

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from PIL import Image
 
 from cotrain import Dataset
 from cotrain.cli.main import main
+from tests.processes import Running
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -22,7 +21,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     short = example.replace('"optim.steps": 50}', '"optim.steps": 5}')
     assert short != example
-    done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = Running(exec, short, {"__name__": "__main__"}, cwd=tmp_path).wait()
     assert done.stderr == ""
     errors, predictions = done.stdout.strip().split("\n", 1)
     assert all(0 <= float(number) <= 100 for number in errors.split())

@@ -70,9 +70,8 @@ def _render(
     cutout = np.array(CUTOUT_RGB if channels == 3 else [CUTOUT_LUMA] * channels, np.uint8)
     if path == "tensor" or (path == "auto" and images.device.type != "cpu"):
         return tensor.render(images, rows, draw, policy, cutout, table)
-    return torch.from_numpy(
-        _run_kernel(images.contiguous().numpy(), rows.cpu().numpy(), draw, policy, cutout, table, formula, threads)
-    )
+    arrays = images.contiguous().numpy(), rows.cpu().contiguous().numpy()  # for other layouts numba would compile again
+    return torch.from_numpy(_run_kernel(*arrays, draw, policy, cutout, table, formula, threads))
 
 
 def _run_kernel(

@@ -1,6 +1,8 @@
 """Outputs of a trained network, and the errors of its ensemble and of each head."""
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -59,7 +61,7 @@ def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:
 
 def error_interval(wrong: int, images: int) -> tuple[float, float]:
     """Wilson's 95 % confidence interval for the error, in percent."""
-    from scipy.stats import binomtest  # slow to import
-
-    interval = binomtest(wrong, images).proportion_ci(0.95, method="wilson")
-    return 100 * float(interval.low), 100 * float(interval.high)
+    error, doubt = wrong / images, NormalDist().inv_cdf(0.975) ** 2 / images
+    half = math.sqrt(doubt * error * (1 - error) + doubt**2 / 4)
+    low, high = ((error + doubt / 2 + side * half) / (1 + doubt) for side in (-1, 1))
+    return 100 * max(low, 0.0), 100 * min(high, 1.0)

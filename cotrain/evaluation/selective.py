@@ -74,9 +74,9 @@ def images_needed(target: float, level: float = 0.95) -> int:
 
 def error_bound(wrong: int, answered: int, level: float) -> float:
     """The Clopper-Pearson upper bound of an error rate."""
-    from scipy.stats import beta  # slow to import
+    from scipy.special import betaincinv  # slow to import
 
-    return 1.0 if wrong == answered else float(beta.ppf(level, wrong + 1, answered - wrong))
+    return 1.0 if wrong == answered else float(betaincinv(wrong + 1, answered - wrong, level))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,13 @@ class Verdict:
         return self.word == UNCLEAR and self.low * self.high > 0
 
 
+def sign_test(worse: int, better: int) -> float:
+    """The two-sided p-value of as many images that got worse and better, if either is as likely."""
+    from scipy.special import bdtr  # slow to import
+
+    return min(1.0, 2 * float(bdtr(min(worse, better), worse + better, 0.5)))
+
+
 def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED_ONLY) -> Verdict:
     """A paired bootstrap over the test images: both runs are scored on the same resampled images.
 
@@ -41,13 +48,11 @@ def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED
     """
     if not np.array_equal(ours.rows, baseline.rows) or not torch.equal(ours.labels, baseline.labels):
         raise UserError("the two runs were tested on different images, so their errors cannot be paired")
-    from scipy.stats import binomtest  # slow to import
-
     wrong, baseline_wrong = is_wrong(ours, rule), is_wrong(baseline, rule)
     lost, gained = int((wrong & ~baseline_wrong).sum()), int((~wrong & baseline_wrong).sum())
     low, high = paired_interval(lost, gained, len(wrong))
     word = UNCLEAR
-    if lost + gained and binomtest(lost, lost + gained).pvalue < CHANCE:
+    if lost + gained and sign_test(lost, gained) < CHANCE:
         word = "helped" if high < 0 else "hurt" if low > 0 else word
     return Verdict(
         labelled_only=100 * float(baseline_wrong.mean()),

@@ -19,7 +19,7 @@ from torch import Tensor
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.evaluation.outputs import error_interval, head_logits
-from cotrain.evaluation.verdict import CHANCE, RESAMPLES
+from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import baseline_config, logistic_net, uses_logistic
 from cotrain.progress import counted
@@ -172,14 +172,12 @@ def estimate(rates: NDArray[np.float64]) -> Estimate:
 
 def paired_rates(ours: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float, bool]:
     """The 95 % bootstrap interval of the difference over images, and whether it is clear by a sign test too."""
-    from scipy.stats import binomtest  # slow to import
-
     differences = ours - other
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
     low, high = np.quantile(100 * differences[drawn].mean(axis=1), [0.025, 0.975])
     worse, better = int((differences > 0).sum()), int((differences < 0).sum())
-    agrees = worse + better > 0 and binomtest(worse, worse + better).pvalue < CHANCE
+    agrees = worse + better > 0 and sign_test(worse, better) < CHANCE
     return float(low), float(high), bool(agrees and low * high > 0)
 
 

@@ -1,7 +1,9 @@
-"""A study that trains networks: its scale, its data, and the report that it updates after every run."""
+"""A study that trains networks: its scale, its data, and the report that it updates between runs."""
 
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +33,7 @@ class Size:
 
 
 SIZES: dict[Scale, Size] = {"minutes": Size(250, 3), "hours": Size(None, 3), "published": Size(None, 5)}
+PAUSE = 10.0  # seconds between reports
 
 
 class TrainingStudy(Study, ABC):
@@ -94,7 +97,7 @@ class Training:
         return cls(study, cases, comparison)
 
     def run(self, console: Console) -> StudyReport:
-        plan, failed = self.comparison.train(console, self.write)
+        plan, failed = self.comparison.train(console, self._write_now_and_then())
         report = self.write(plan)
         if report is not None:
             report.show(console)
@@ -103,6 +106,18 @@ class Training:
         if report is None:
             raise UserError("no case of the study is finished yet; other processes are training its runs")
         return report
+
+    def _write_now_and_then(self) -> Callable[[Mapping[str, Length]], None]:
+        """Reports while the study goes on: very short runs do not wait for figures that the next run replaces."""
+        written = -math.inf
+
+        def write(plan: Mapping[str, Length]) -> None:
+            nonlocal written
+            if time.monotonic() > written + PAUSE:
+                self.write(plan)
+                written = time.monotonic()
+
+        return write
 
     def write(self, plan: Mapping[str, Length]) -> StudyReport | None:
         """Write a report on the runs that are finished so far."""

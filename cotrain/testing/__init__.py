@@ -22,7 +22,7 @@ __all__ = ["RULES", "Subject", "check_method", "check_network", "check_rule"]
 
 
 def check_method(method: type[Method], settings: Mapping[str, Any] | None = None) -> None:
-    """Check all rules. `settings` (dotted keys) must bring every phase of the method into the first 30 steps."""
+    """Check all rules. `settings` (dotted keys) must bring every phase of the method into the first 20 steps."""
     subject = Subject(method, settings or {})
     for rule in RULES:
         check_rule(subject, rule)

@@ -22,6 +22,8 @@ from cotrain.training.loop import objective_of, take_step, train
 from cotrain.training.state import begin, pool_of
 from cotrain.types import Batch, Losses, Method
 
+LEARNING = 30  # steps in which the loss must fall
+
 
 def require(holds: object, otherwise: str) -> None:
     if not holds:
@@ -104,9 +106,10 @@ def unlabelled_pixels_matter(subject: Subject) -> None:
     """Different pixels in the unlabelled images give different unlabelled terms."""
     if not subject.learns_from_unlabelled:
         return
-    batch = subject.at_work().batch(LATE)
-    other = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
-    before, after = (subject.at_work().loss(LATE, given) for given in (batch, other))
+    trial, other = subject.at_work(), subject.at_work()
+    batch = trial.batch(LATE)
+    flipped = replace(batch, weak=batch.weak.flip(-1), strong=batch.strong.flip(-1))
+    before, after = trial.loss(LATE, batch), other.loss(LATE, flipped)
     for term in subject.unlabelled_terms:
         value = before[term].item()
         require(value != after[term].item(), f"flipping all unlabelled images leaves the {term} loss at {value}")
@@ -165,15 +168,16 @@ def it_learns(subject: Subject) -> None:
     with a higher one the loss jumps up and down, differently on every CPU.
     """
     trial = Trial(subject.config)
-    optim = subject.config.optim.model_copy(update={"steps": 2**20, "lr": 0.03})
+    optim = subject.config.optim.model_copy(update={"steps": 2**20, "lr": 0.05})
     config, state = subject.config.model_copy(update={"optim": optim}), trial.state
     objective = objective_of(config, state, CPU)
     before = trial.labelled_loss()
-    for step in range(STEPS):
+    for step in range(LEARNING):
         take_step(config, state, objective, trial.batch(step), trial.source.generator(step))
     after = trial.labelled_loss()
     require(
-        after < 0.9 * before, f"the loss on the labelled images was {before:.3f} and is {after:.3f} after {STEPS} steps"
+        after < 0.9 * before,
+        f"the loss on the labelled images was {before:.3f} and is {after:.3f} after {LEARNING} steps",
     )
 
 

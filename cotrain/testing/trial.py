@@ -14,6 +14,8 @@ from torch import nn
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, draw_split, from_arrays, open_data
 from cotrain.methods import METHODS
+from cotrain.model.stages import Backbone, Extra, Stage, conv
+from cotrain.model.wrn import Classifier, Unit
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
 from cotrain.recipes import recipe_named
 from cotrain.training.distributed import ALONE
@@ -22,25 +24,39 @@ from cotrain.training.state import State, begin, pool_of
 from cotrain.types import Batch, Learner, Losses, Method
 
 CPU = torch.device("cpu")
-STEPS = 30
-LATE = 24  # at this step every ramp has begun, and every first phase is over
-SAVED = 18  # the step of the checkpoint from which a run is resumed
+STEPS = 20
+UNLABELLED = 12  # images per step
+PASS = 6  # steps in which every image is seen once
+LATE = 16  # at this step every ramp has begun, and every first phase is over
+SAVED = 12  # the step of the checkpoint from which a run is resumed
 SMALL = {
     "data.labels": 20,
     "optim.steps": STEPS,
     "optim.labelled": 8,
-    "optim.unlabelled": 12,
+    "optim.unlabelled": UNLABELLED,
+    "model.backbone": f"{__name__}:one_unit",
     "model.head_init": "copied",
     "run.log_every": 5,
     "run.checkpoint_every": SAVED,
 }
 
 
+def one_unit(*, channels: int, classes: int, extra: Extra) -> Backbone:
+    """A wide residual network with a single unit, in the heads. It has all kinds of layers that larger ones have."""
+    bn_momentum = 0.01
+    stages = (
+        Stage("stem", lambda dropout: conv(channels, 8, 3)),
+        Stage("unit", lambda dropout: Unit(8, 64, 4, bn_momentum, dropout)),
+        Stage("classifier", lambda dropout: Classifier(64, classes, extra, bn_momentum, dropout)),
+    )
+    return Backbone("one unit", stages, cut="stem", channels=channels, classes=classes)
+
+
 @cache
 def few_digits() -> Dataset:
-    """So few that one pass takes 10 steps, at half the size."""
+    """So few that one pass takes `PASS` steps, at half the size."""
     digits = open_data("digits")
-    rows = np.arange(120)
+    rows = np.arange(PASS * UNLABELLED)
     return from_arrays(digits.images[rows][:, ::2, ::2], digits.labels[rows], name="few digits")
 
 
@@ -131,11 +147,11 @@ class Trial:
             return heads_cross_entropy(net(images), self.dataset.labels[rows]).mean().item()
 
     def late(self) -> "Trial":
-        """Bring the state to a late step: memory is filled, and what happens once per pass has happened."""
+        """Bring the state to a late step: all refreshes have happened, and a whole pass has filled the memory."""
         with torch.no_grad():
             for step in range(LATE):
                 self.refresh(step)
-                if self.state.memory:
+                if self.state.memory and step >= LATE - PASS:
                     keep = {name: tensor.clone() for name, tensor in self.state.net.state_dict().items()}
                     self.loss(step)
                     self.state.net.load_state_dict(keep)

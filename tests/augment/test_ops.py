@@ -59,6 +59,7 @@ def magnitudes_of(name: str) -> st.SearchStrategy[float]:
     return st.sampled_from(NOTABLE[name]) | uniform
 
 
+@pytest.mark.no_cover  # test_all_notable_magnitudes_sizes_and_kinds covers the same lines
 @pytest.mark.parametrize("name", OPS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -79,6 +80,7 @@ def test_all_notable_magnitudes_sizes_and_kinds(name: str, channels: int) -> Non
             assert_equals_pillow(images, name, magnitudes)
 
 
+@pytest.mark.no_cover  # test_all_notable_magnitudes_sizes_and_kinds covers the same lines
 @pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
 def test_many_magnitudes_of_geometry(name: str) -> None:
     rng = np.random.default_rng(1)
@@ -88,6 +90,7 @@ def test_many_magnitudes_of_geometry(name: str) -> None:
         assert_equals_pillow(images, name, rng.uniform(low, high, len(images)).tolist())
 
 
+@pytest.mark.no_cover  # test_all_notable_magnitudes_sizes_and_kinds covers the same lines
 @pytest.mark.parametrize("magnitude", [-0.3, 0.3])
 def test_ends_of_translation_at_every_width(magnitude: float) -> None:
     rng = np.random.default_rng(2)

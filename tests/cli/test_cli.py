@@ -15,7 +15,7 @@ from cotrain.data import open_data
 from tests.processes import Done
 from tests.processes import run as cotrain
 
-SMALL = ["--labels", "20", "--steps", "12", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.log_every", "4"]
+SMALL = ["--labels", "20", "--steps", "4", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.log_every", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_fit_prints_plain_lines_and_a_table_when_there_is_no_terminal(fitted, fo
     assert (fitted.returncode, fitted.stderr) == (0, "")
     heading = "20 labelled, 1,297 unlabelled and 500 test images; wrn-10-1, 3 heads, on cpu -> runs/digits"
     assert fitted.stdout.splitlines()[0] == heading
-    assert "mhct, 3 heads: step 12/12" in fitted.stdout
+    assert "mhct, 3 heads: step 4/4" in fitted.stdout
     assert "\x1b" not in fitted.stdout
     for row in (
         "baseline (labelled images only)",
@@ -51,7 +51,7 @@ def test_fit_prints_plain_lines_and_a_table_when_there_is_no_terminal(fitted, fo
 
 def test_result_json_has_what_it_promises(fitted, folder: Path) -> None:
     result = json.loads((folder / "runs/digits/result.json").read_text())
-    assert (result["steps"], result["seed"], result["labels"], result["test_images"]) == (12, 0, 20, 500)
+    assert (result["steps"], result["seed"], result["labels"], result["test_images"]) == (4, 0, 20, 500)
     assert len(result["head_errors"]) == 3
     assert 0 <= result["test_error"] <= 100
     assert 0 <= result["labelled_only_error"] <= 100
@@ -104,7 +104,7 @@ def test_evaluate_refuses_other_data(fitted, folder: Path) -> None:
 
 def test_the_baseline_is_shown_with_its_time(fitted) -> None:
     (line,) = [line for line in fitted.stdout.splitlines() if "labelled images only" in line]
-    assert re.search(r"\d+\.\d\d % \(same 12 steps, in 0:\d\d\) ", line)
+    assert re.search(r"\d+\.\d\d % \(same 4 steps, in 0:\d\d\) ", line)
 
 
 def test_training_on_labelled_images_only_is_labelled_as_such(fitted, folder: Path) -> None:

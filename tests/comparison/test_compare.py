@@ -12,7 +12,7 @@ from rich.console import Console
 from scipy.stats import ttest_rel
 
 import cotrain
-from cotrain import Config, Dataset, UserError, open_data
+from cotrain import Config, Dataset, UserError, open_data, recipe_named
 from cotrain.comparison.budget import Length
 from cotrain.comparison.compare import Comparison, contenders
 from cotrain.comparison.statistics import interval, paired, spread
@@ -21,7 +21,8 @@ from cotrain.runs.log import read_log
 from cotrain.runs.run import Run, as_typed
 from cotrain.training.timing import Pace
 from tests import processes
-from tests.comparison.quick import QUICK, compare, rows
+from tests.comparison.quick import command, compare, rows
+from tests.few_digits import few_digits_file
 from tests.processes import Signal
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -95,33 +96,33 @@ def test_what_is_done_is_not_done_again_and_methods_and_seeds_can_be_added(
 
 
 def test_equal_time_gives_the_cheaper_methods_more_steps(tmp_path: Path) -> None:
-    compare(tmp_path / "out", "--methods", "mhct,supervised", "--seeds", "1", "--equal", "time", "--minutes", "0.02")
+    compare(tmp_path / "out", "--methods", "mhct,supervised", "--seeds", "1", "--equal", "time", "--minutes", "0.005")
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert plan["budget"] == pytest.approx(1.2)
+    assert plan["budget"] == pytest.approx(0.3)
     table = rows(tmp_path / "out")
     for name in ("mhct", "supervised"):
         steps = int(table[name]["steps"].replace(",", ""))
-        assert steps == max(1, int(1.2 / plan["pace"][name]["step"]))
+        assert steps == max(1, int(0.3 / plan["pace"][name]["step"]))
         assert Run.open(tmp_path / "out" / name / "seed-0").result["steps"] == steps
     assert int(table["supervised"]["steps"].replace(",", "")) > int(table["mhct"]["steps"].replace(",", ""))
 
 
 def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> None:
-    out, words = tmp_path / "out", ["--methods", "mhct,supervised", "--seeds", "2"]
-    command = ["compare", "digits", *QUICK, "--out", str(out), *words]
-    assert processes.run(*command, signalled=Signal(SIGKILL, 5)).returncode == -SIGKILL
+    out = tmp_path / "out"
+    words = command(out, "--methods", "mhct,supervised", "--seeds", "2")
+    assert processes.run(*words, signalled=Signal(SIGKILL, 5)).returncode == -SIGKILL
     assert any(out.glob("mhct/seed-0/checkpoint/step-*"))
     assert not list(out.glob("*/seed-*/result.json"))
-    first = processes.start(*command, signalled=Signal(SIGSTOP, 5))  # which are 5 to 9
+    first = processes.start(*words, signalled=Signal(SIGSTOP, 5))  # which are 5 to 9
     first.wait_until((out / "mhct/seed-0/checkpoint/step-00000008.safetensors").exists)
-    second = processes.run(*command)
+    second = processes.run(*words)
     assert second.returncode == 0
     assert second.stdout.count("another process is training it") == 1
     assert len(list(out.glob("*/seed-*/result.json"))) == 3
     first.send(SIGCONT)
     assert first.wait().returncode == 0
     assert len(list(out.glob("*/seed-*/result.json"))) == 4
-    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *command])
+    assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *words])
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:
@@ -191,7 +192,7 @@ def test_a_run_is_as_long_as_its_steps_and_rounds_take() -> None:
         ("--seeds 0", "--seeds 0: use at least one seed"),
         ("--minutes 3", "--minutes needs --equal time"),
         ("--method.heads 2", "method.heads: set it for one method"),
-        ("--optim.unlabelled 9999", "there are 1,297 unlabelled images, but each step needs 9,999"),
+        ("--optim.unlabelled 9999", "there are 200 unlabelled images, but each step needs 9,999"),
         ("--data.balance odd", "data.balance='odd'"),
     ],
 )
@@ -251,8 +252,7 @@ def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: 
 
 
 def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
-    command = ["compare", "digits", *QUICK, "--out", tmp_path / "out", "--methods", "supervised"]
-    done = processes.run(*command, signalled=Signal(SIGINT, 5))
+    done = processes.run(*command(tmp_path / "out", "--methods", "supervised"), signalled=Signal(SIGINT, 5))
     assert done.returncode == 130
     assert (tmp_path / "out/supervised/seed-0/checkpoint/step-00000005.safetensors").exists()
     assert "everything is saved; resume with: the same command" in done.stderr
@@ -273,10 +273,11 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
     (tmp_path / "out" / "supervised" / "seed-0").rename(tmp_path / "out" / "supervised" / "seed-1")
     (tmp_path / "out" / "supervised" / "seed-1" / "result.json").unlink()
     comparison = Comparison.of(
-        open_data("digits"),
+        open_data(str(few_digits_file())),
         tmp_path / "out",
         contenders("supervised"),
         seeds=2,
+        config=recipe_named("digits"),
         settings={"data.labels": 20, "optim.steps": 10, "optim.labelled": 8, "optim.unlabelled": 16}
         | {"run.checkpoint_every": 4, "run.test_evaluations": 5, "run.report": False},
     )

@@ -72,17 +72,17 @@ def test_comparisons_with_other_rules_for_the_optimiser_are_not_mixed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where the settings of the recipe's own method are the same."""
-    words = ["--recipe", "cifar10", "--methods", "supervised", "--seeds", "1", "--model.backbone", "wrn-10-1"]
-    compare(tmp_path / "out", *words)
+    words = ["--methods", "supervised", "--seeds", "1", "--model.backbone", "wrn-10-1"]
+    compare(tmp_path / "out", *words, recipe="cifar10")
     assert rows(tmp_path / "out")["supervised"]["optimiser"] == "SGD 0.03"
     for more, difference in {
         "--same-optimiser": "optim.per_method was True and is now False",
         "--optim.lr 0.3": "for all methods.optim.lr was None and is now 0.3",
     }.items():
         with pytest.raises(SystemExit):
-            compare(tmp_path / "out", *words, *more.split())
+            compare(tmp_path / "out", *words, *more.split(), recipe="cifar10")
         assert f"belongs to another comparison ({difference}); choose another --out" in capsys.readouterr().err
-    compare(tmp_path / "same", *words, "--same-optimiser")
+    compare(tmp_path / "same", *words, "--same-optimiser", recipe="cifar10")
     assert rows(tmp_path / "same")["supervised"]["optimiser"] == "SGD 0.3"
     for ending in ("txt", "md", "tex"):
         assert "SGD 0.3" in (tmp_path / "same" / f"table.{ending}").read_text()

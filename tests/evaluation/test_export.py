@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import cotrain
 from cotrain import Backbone, Dataset, Exported, Predictions, Stage, UserError
@@ -27,6 +29,7 @@ from cotrain.features.runtime import to_onnx
 from cotrain.model.pretrained import FixedNorm, Head, Input, Sizes
 from cotrain.model.stages import Pretrained
 from cotrain.runs.checkpoint import read_json, write_json
+from tests.few_digits import few_digits
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "export.md"
 SHORT = {
@@ -37,6 +40,14 @@ SHORT = {
     "run.report": False,
     "run.seed": 3,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_table_of_operators() -> Iterator[None]:
+    """torch makes its table of ONNX operators anew for each export, which is half the time of a small one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        yield
 
 
 def made_up(channels: int, side: int, classes: int = 3) -> Dataset:
@@ -72,7 +83,7 @@ FROZEN = {
     "bank.strong": 1,
 }
 RUNS: dict[str, tuple[Callable[[], Dataset], str, dict[str, Any]]] = {  # data, recipe, settings
-    "wrn, grey, 3 heads, temperature": (lambda: cotrain.open_data("digits"), "digits", {"data.valid_share": 0.2}),
+    "wrn, grey, 3 heads, temperature": (few_digits, "digits", {"data.valid_share": 0.2}),
     "wrn, colour, 1 head, logits": (
         lambda: made_up(3, 12),
         "small32",
@@ -263,10 +274,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_command_writes_the_file_and_never_replaces_one_unasked(
-    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], toy: Dataset
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], toy: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.onnx"
     main(["export", str(own), str(path)])
+    content = path.read_bytes()
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "images: uint8 (n, 8, 8, 1), resized with Pillow, bicubic"
     assert shown[1] == "probabilities: mean of the probabilities of 3 heads; not calibrated"
@@ -277,6 +289,7 @@ def test_the_command_writes_the_file_and_never_replaces_one_unasked(
     path.write_bytes(b"something of value")
     assert refused(capsys, str(own), str(path)).startswith(f"{path} already exists; choose another file, or add --over")
     assert path.read_bytes() == b"something of value"
+    monkeypatch.setattr(exporting, "graph_of", lambda model: content)  # slow, and the same again
     main(["export", str(own), str(path), "--overwrite"])
     assert_same(outputs(path, images), cotrain.load(own).predict(images))
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from cotrain import UserError
-from cotrain.evaluation.verdict import Verdict, verdict
+from cotrain.evaluation.outputs import error_interval
+from cotrain.evaluation.verdict import Verdict, sign_test, verdict
 from cotrain.runs.scores import Outputs
 
 
@@ -73,6 +74,14 @@ def test_where_there_is_no_difference_it_is_seldom_said_that_there_is_one(
             word = of(number >= lost, (number < lost) | (number >= differing)).word
             chance += binom.pmf(lost, differing, 0.5) * (word != "no clear difference")
         assert chance <= 0.05, differing
+
+
+@pytest.mark.parametrize(("wrong", "images"), [(0, 1), (1, 1), (0, 40), (13, 40), (20, 40), (40, 40), (123, 10_000)])
+def test_wilsons_interval_and_the_sign_test_are_those_of_scipy(wrong: int, images: int) -> None:
+    reference = binomtest(wrong, images)
+    interval = reference.proportion_ci(0.95, method="wilson")
+    assert error_interval(wrong, images) == pytest.approx((100 * interval.low, 100 * interval.high))
+    assert sign_test(wrong, images - wrong) == pytest.approx(reference.pvalue)
 
 
 def test_other_images_are_refused() -> None:

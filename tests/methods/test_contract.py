@@ -11,8 +11,8 @@ from cotrain.testing.trial import LATE, Trial
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs" / "methods"
-FOR_THIRTY_STEPS = {
-    "trinet": {"method.initial": 0.5, "method.rounds": 3, "method.passes": 3},
+FOR_FEW_STEPS = {
+    "trinet": {"method.initial": 0.5, "method.rounds": 3, "method.passes": 3, "method.threshold": 0.7},
     "remixmatch": {"method.strong_views": 2},
     "mhct_graph": {"method.rounds": 3},
 }
@@ -22,7 +22,7 @@ each_name = pytest.mark.parametrize("name", METHODS.built_in)
 
 @cache
 def subject(name: str) -> Subject:
-    return Subject(METHODS.built_in[name], FOR_THIRTY_STEPS.get(name, {}))
+    return Subject(METHODS.built_in[name], FOR_FEW_STEPS.get(name, {}))
 
 
 @pytest.mark.no_cover  # the same lines again and again; the tests of each method and of check_method cover them

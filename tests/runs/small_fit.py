@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-STEPS = 30
+STEPS = 12
 ARGUMENTS = (
-    f"fit digits --steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+    f"fit digits --steps {STEPS} --labels 20 --optim.labelled 4 --optim.unlabelled 8 --model.backbone wrn-10-1 "
     "--run.report false "
-    "--run.log_every 4 --run.checkpoint_every 5"
+    "--run.log_every 2 --run.checkpoint_every 3"
 ).split()
 
 

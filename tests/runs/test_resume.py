@@ -1,15 +1,17 @@
 """Runs that survive: real processes, really killed."""
 
 import json
-import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
+import torch
 
+from cotrain.cli.main import main
 from cotrain.runs.log import read_log
 from tests.processes import Done, Running, Signal, here, run, start
 from tests.runs.small_fit import ARGUMENTS, STEPS, checkpoint
@@ -50,14 +52,14 @@ def same_bits(ours: Path, theirs: Path) -> bool:
 
 def test_killed_again_and_again_the_run_ends_with_the_same_bits(uninterrupted: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    labelled_only = out / "labelled_only/checkpoint/step-00000010.safetensors"
-    stages = [(13, labelled_only), (28, checkpoint(out, 5)), (14, checkpoint(out, 15))]
+    labelled_only = checkpoint(out / "labelled_only", 6)
+    stages = [(7, labelled_only), (11, checkpoint(out, 3)), (8, checkpoint(out, 9))]
     for number, (steps, newest) in enumerate(stages):
         more = ["--resume"] if number else []
         assert fit(out, *more, signalled=Signal(SIGKILL, steps)).returncode == -SIGKILL
         assert max(newest.parent.iterdir()) == newest
         assert not (out / "result.json").exists()
-    assert max(row["step"] for row in read_log(out / "log.jsonl")) == 16, "a row that the checkpoint knows nothing of"
+    assert max(row["step"] for row in read_log(out / "log.jsonl")) == 10, "a row that the checkpoint knows nothing of"
     assert resume(out) == (0, "")
     assert same_bits(out, uninterrupted)
 
@@ -70,24 +72,31 @@ def test_killed_again_and_again_the_run_ends_with_the_same_bits(uninterrupted: P
         assert results[0][name] == results[1][name]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(uninterrupted: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    done = interrupted(out, SIGINT, 12)
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """A run that got Ctrl-C between two checkpoints; tests resume copies of it."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    return out, interrupted(out, SIGINT, 7)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(stopped: tuple[Path, Done], uninterrupted: Path, tmp_path: Path) -> None:
+    out, done = stopped
     assert done.returncode == 130
     assert len(done.stderr.splitlines()) == 1
     assert f"cotrain fit digits --out {shlex.quote(str(out))} --resume" in done.stderr
     stopped_at = int(done.stderr.split("stopped at step ")[1].split()[0])
-    assert stopped_at == 12
+    assert stopped_at == 7
     assert checkpoint(out, stopped_at).exists()
-    assert resume(out) == (0, "")
-    assert same_bits(out, uninterrupted)
+    shutil.copytree(out, tmp_path / "run")
+    assert resume(tmp_path / "run") == (0, "")
+    assert same_bits(tmp_path / "run", uninterrupted)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert interrupted(out, SIGKILL, 18).returncode == -SIGKILL
+    assert interrupted(out, SIGKILL, 10).returncode == -SIGKILL
     *_, before, newest = sorted((out / "checkpoint").glob("step-*.safetensors"))
     whole = newest.read_bytes()
     for damage in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
@@ -101,10 +110,12 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     assert same_bits(out, uninterrupted)
 
 
-def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(
+    stopped: tuple[Path, Done], uninterrupted: Path, tmp_path: Path
+) -> None:
     """The kernel refuses to let a file grow past the limit, as a full disk does."""
     out = tmp_path / "run"
-    assert interrupted(out, SIGINT, 12).returncode == 130
+    shutil.copytree(stopped[0], out)
     saved = {path: path.read_bytes() for path in (out / "checkpoint").iterdir()}
     done = fit(out, "--resume", file_size=100_000)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
@@ -117,11 +128,11 @@ def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(uninterrupted: Pat
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = [*ARGUMENTS, "--out", out, "--no-baseline"]
-    stopped: Running = start(*words, signalled=Signal(SIGSTOP, 7))
-    stopped.wait_until(checkpoint(out, 5).exists)
+    sleeping: Running = start(*words, signalled=Signal(SIGSTOP, 4))
+    sleeping.wait_until(checkpoint(out, 3).exists)
     refused = here(capsys, *words, "--resume")
-    stopped.send(SIGKILL)
-    assert stopped.wait().returncode == -SIGKILL
+    sleeping.send(SIGKILL)
+    assert sleeping.wait().returncode == -SIGKILL
     assert refused.returncode == 2
     assert "another process is training" in refused.stderr
 
@@ -135,14 +146,17 @@ def test_a_start_that_was_killed_can_be_started_again(uninterrupted: Path, tmp_p
     assert same_bits(out, uninterrupted)
 
 
+def with_two_threads(words: list[str]) -> None:
+    torch.set_num_threads(2)
+    main(words)
+
+
 def test_a_run_without_baseline_is_resumed_without_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = fit(out, "--no-baseline", signalled=Signal(SIGTERM, STEPS - 3))
     assert done.returncode == 130
     assert "--resume" in done.stderr
-    command = [sys.executable, "-m", "cotrain", "fit", "digits", "--out", str(out), "--resume"]
-    environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    again = Running(with_two_threads, ["fit", "digits", "--out", str(out), "--resume"]).wait()
     assert again.returncode == 0
     assert "resumed with 2 threads instead of 1: weights may differ" in again.stdout
     assert not (out / "labelled_only").exists()

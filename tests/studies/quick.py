@@ -1,34 +1,23 @@
 """Studies that are over soon, and reading what they leave."""
 
 import csv
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from cotrain import Dataset, from_arrays, open_data
 from cotrain.studies import study
+from tests.few_digits import few_digits
 
 QUICK = {
     "data.labels": 20,
-    "optim.steps": 6,
+    "optim.steps": 3,
     "optim.labelled": 8,
     "optim.unlabelled": 16,
     "run.report": False,
     "run.evaluate_every": 100,
 }
-
-
-@cache
-def few_digits() -> Dataset:
-    """At half the size: most of the time of such short runs is evaluation."""
-    digits = open_data("digits")
-    train, test = (
-        (digits.images[rows, ::2, ::2], digits.labels[rows]) for rows in (digits.train[:300], digits.test[:200])
-    )
-    return from_arrays(*train, test=test, name="digits", source="digits", mirror=False)
 
 
 def done(which: str, folder: Path, **changes: Any) -> dict[str, dict[str, str]]:

@@ -17,9 +17,10 @@ from cotrain.studies import STUDIES, study
 from cotrain.studies.base import StudyOptions
 from cotrain.studies.case import result_of
 from cotrain.studies.training import Training
-from tests.studies.quick import QUICK, done, few_digits, logits_of
+from tests.few_digits import few_digits
+from tests.studies.quick import QUICK, done, logits_of
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("known_pace")
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_the_figure_is_drawn_and_stands_in_the_page_of_the_study(
         assert (abs(picture.astype(int) - colour).sum(-1) < 30).sum() > 100
     page = (folder / "study.md").read_text()
     assert "Differs from the paper: digits instead of cifar10; data.labels 20, not 4000; " in page
-    assert "optim.steps 6, not 1048576" in page and "optim.unlabelled 16, not 448" in page and "(figure.png)" in page
+    assert "optim.steps 3, not 1048576" in page and "optim.unlabelled 16, not 448" in page and "(figure.png)" in page
     assert (folder / "table.md").read_text().rstrip() in page
     assert all(title in page for title in rows)
 

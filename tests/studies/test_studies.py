@@ -25,10 +25,11 @@ from cotrain.studies.case import CaseResult
 from cotrain.studies.cost import EFFORTS
 from cotrain.studies.training import SIZES, Training, differences_from_paper
 from tests import processes
+from tests.few_digits import few_digits_file
 from tests.processes import Signal
 from tests.studies.quick import done, width_of
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("known_pace")
 
 
 @pytest.mark.parametrize(
@@ -41,17 +42,9 @@ def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object,
 
 
 def test_a_killed_study_is_resumed(tmp_path: Path) -> None:
-    words = ["study", "calibration", "--steps", "12", "--seeds", "1", "--labels", "20", "--out", str(tmp_path / "out")]
-    words += [
-        "--optim.labelled",
-        "8",
-        "--optim.unlabelled",
-        "16",
-        "--run.checkpoint_every",
-        "4",
-        "--run.report",
-        "false",
-    ]
+    words = ["study", "calibration", str(few_digits_file()), "--recipe", "digits", "--seeds", "1", "--labels", "20"]
+    words += ["--steps", "12", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.checkpoint_every", "4"]
+    words += ["--run.report", "false", "--out", str(tmp_path / "out")]
     assert processes.run(*words, signalled=Signal(SIGKILL, 12 + 5)).returncode == -SIGKILL
     assert list(tmp_path.glob("out/mhct/seed-0/checkpoint/*"))
     first = tmp_path / "out" / "fixmatch" / "seed-0" / "result.json"
@@ -117,7 +110,7 @@ def test_structures_are_compared_with_the_papers_cut(tmp_path: Path) -> None:
 
 
 def test_calibration_agrees_with_the_saved_scores(tmp_path: Path) -> None:
-    rows = done("calibration", tmp_path / "out", settings={"optim.steps": 30})
+    rows = done("calibration", tmp_path / "out", settings={"optim.steps": 12})
     assert [*rows] == [
         *("FixMatch", "FixMatch, T = 2", "FixMatch, T fitted"),
         *("co-training", "co-training, T = 2", "co-training, T fitted"),

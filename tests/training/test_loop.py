@@ -73,6 +73,7 @@ ABLATIONS = {
 }
 
 
+@pytest.mark.no_cover  # the other tests cover the same lines
 @pytest.mark.parametrize("changes", ABLATIONS.values(), ids=ABLATIONS)
 def test_every_ablation_and_variant_trains(changes: dict, toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=tiny, settings=changes)
