@@ -37,10 +37,7 @@ def computed_again(home: Path, whole: dict[str, bytes]) -> int:
 def test_killed_while_it_is_made_the_bank_is_finished_with_the_same_bytes(
     whole: dict[str, bytes], tmp_path: Path
 ) -> None:
-    running = Running(fill, tmp_path, 0.02, OFTEN)
-    running.wait_until(lambda: marked(tmp_path) > 100)
-    running.send(SIGKILL)
-    assert running.wait().returncode == -SIGKILL
+    assert Running(fill, tmp_path, 0.02, OFTEN, (SIGKILL, 200)).wait().returncode == -SIGKILL
     kept = marked(tmp_path)
     assert 100 < kept < ALL
     timed = 2 * 6  # one image, to estimate the time
@@ -48,19 +45,13 @@ def test_killed_while_it_is_made_the_bank_is_finished_with_the_same_bytes(
 
 
 def test_what_was_not_marked_before_the_kill_is_computed_again(whole: dict[str, bytes], tmp_path: Path) -> None:
-    running = Running(fill, tmp_path, 0.02, RARELY)
-    running.wait_until(lambda: sum(views(tmp_path)) > 200)
-    running.send(SIGKILL)
-    assert running.wait().returncode == -SIGKILL
+    assert Running(fill, tmp_path, 0.02, RARELY, (SIGKILL, 200)).wait().returncode == -SIGKILL
     assert marked(tmp_path) == 0
     assert computed_again(tmp_path, whole) >= ALL
 
 
 def test_ctrl_c_keeps_what_is_done(whole: dict[str, bytes], tmp_path: Path) -> None:
-    running = Running(fill, tmp_path, 0.02, RARELY)
-    running.wait_until(lambda: sum(views(tmp_path)) > 200)
-    running.send(SIGINT)
-    assert running.wait().returncode != 0
+    assert Running(fill, tmp_path, 0.02, RARELY, (SIGINT, 200)).wait().returncode != 0
     kept = marked(tmp_path)
     assert 100 < kept < ALL
     assert computed_again(tmp_path, whole) < ALL - 80

@@ -1,8 +1,10 @@
 """Processes that fill a bank slowly, so that they can be killed at it or meet each other."""
 
 import os
+import signal
 import time
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,23 @@ from cotrain.model.trunk import Trunk
 from tests.features.tiny import CONFIG, known, small_data
 
 
-def fill(home: Path, pause: float = 0.0, settings: dict[str, Any] | None = None) -> None:
-    """Fill a bank. Each call of the trunk takes a pause and leaves its number of views in a file of this process."""
+def fill(
+    home: Path,
+    pause: float = 0.0,
+    settings: dict[str, Any] | None = None,
+    signalled: tuple[signal.Signals, int] | None = None,
+) -> None:
+    """Fill a bank. Each call of the trunk takes a pause and leaves its number of views in a file of this process.
+
+    The process signals itself after so many views: another one might get no core in time.
+    """
     torch.set_num_threads(1)
     os.environ["COTRAIN_HOME"] = str(home)
     home.mkdir(exist_ok=True)
     for name, value in (settings or {}).items():
         setattr(building, name, value)
+
+    pending, lock = [signalled] if signalled else [], Lock()
 
     def slowed(trunk: Trunk, kind: building.Kind) -> Compute:
         compute = compiled(trunk, kind)
@@ -31,6 +43,9 @@ def fill(home: Path, pause: float = 0.0, settings: dict[str, Any] | None = None)
         def computing(images: NDArray[np.uint8]) -> NDArray[np.float32]:
             with open(home / f"views-{os.getpid()}", "ab") as file:
                 file.write(bytes(len(images)))
+            with lock:
+                if pending and sum(views(home)) > pending[0][1]:
+                    os.kill(os.getpid(), pending.pop()[0])
             time.sleep(pause)
             return compute(images)
 

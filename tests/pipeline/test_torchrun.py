@@ -16,7 +16,7 @@ from cotrain.runs.log import read_log
 from tests.pipeline import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
-STEPS = 30
+STEPS = 16
 ARGUMENTS = (
     f"fit digits --optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
     "--run.report false "
@@ -97,7 +97,7 @@ def test_the_folder_has_what_one_process_leaves(lines: list[str], folder: Path) 
 def test_a_job_whose_processes_are_killed_goes_on_to_the_same_bits(lines: list[str], folder: Path) -> None:
     out = folder / "killed"
     for rank, more in ((0, ()), (1, ("--resume",))):
-        line = ended(out, Signal(SIGKILL, 12, rank), *more)
+        line = ended(out, Signal(SIGKILL, 7, rank), *more)
         assert line.startswith("cotrain: another process of this job has ended, at step ")
         assert line.endswith(f"the newest checkpoint is {newest(out)}; start the job again with --resume")
     done = job(out, "--resume")
@@ -108,7 +108,7 @@ def test_a_job_whose_processes_are_killed_goes_on_to_the_same_bits(lines: list[s
 
 def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "stopped"
-    line = ended(out, Signal(SIGTERM, 12, rank=1, to_torchrun=True))
+    line = ended(out, Signal(SIGTERM, 7, rank=1, to_torchrun=True))
     stopped_at = int(re.match(rf"cotrain: stopped at step (\d+) of {STEPS}; everything is saved; ", line)[1])
     assert line.endswith(
         f"resume with: torchrun --nproc-per-node 2 -m cotrain fit digits --out {shlex.quote(str(out))} --resume"
