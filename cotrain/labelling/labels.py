@@ -18,6 +18,7 @@ class Said:
     number: int  # of the class, or STRANGER
     who: str
     guess: int | None = None  # the model's class, if the audit asked
+    reviewed: bool = False  # said on a second look
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _apply(labels: Labels, event: Event) -> None:
 
 
 def _add(labels: Labels, event: Label) -> None:
-    new = Said(event.number, event.who, event.guess)
+    new = Said(event.number, event.who, event.guess, event.how == "review")
     for image in event.images:
         others = () if event.replaces else tuple(one for one in labels.said.get(image, ()) if one.who != event.who)
         labels.said[image] = (*others, new)

@@ -49,6 +49,14 @@ class LabelTable:
         except FileNotFoundError:
             return ABSENT
 
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Numbers that change when somebody writes to the file; None if there is none."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
     def read(self) -> Content | None:
         """None if there is no table. A table that cannot be understood is a `UserError`."""
         try:
