@@ -1,78 +1,100 @@
 """What the model learns while people label: predictions for all images, the error to expect, and what to ask next."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Dataset
+from cotrain.data import Dataset, Split
+from cotrain.data.dataset import UNLABELLED
+from cotrain.evaluation.outputs import head_logits
+from cotrain.labelling.estimating import (
+    EARLIER,
+    ENOUGH_TO_ADVISE,
+    Advice,
+    advice,
+    audit_point,
+    cross_validation_point,
+    earlier_advice,
+    extended,
+    held_out,
+    percent_changed,
+)
+from cotrain.labelling.order import Space, most_informative, space_of
+from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
+from cotrain.labelling.snapshot import Disputed, Known, Order, Point, Snapshot
+from cotrain.ops import ensemble_probabilities
+from cotrain.pipeline.fit import PHOTOS, default_config
+from cotrain.recipes import recipe_named
+from cotrain.training.loop import trained_net
+from cotrain.training.state import inputs_of
+from cotrain.types import UserError
 
-Order = Literal["informative", "random"]
+__all__ = ["Disputed", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
+
+QUICK = {"optim.steps": 40, "optim.labelled": 32, "optim.unlabelled": 64, "optim.lr": 4e-3}
+CPU = torch.device("cpu")  # heads on a bank are too small to gain from another device
+
+
+def interactive_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
+    """The config of `cotrain fit` for this data; where that trains a whole network, the one for photographs instead.
+
+    Training while people wait needs the features of a frozen trunk.
+    """
+    config = default_config(dataset, changes).changed(changes)
+    if config.build_trunk(2, dataset.shape) is not None:
+        return config
+    return recipe_named(PHOTOS).changed({"augment.flip": dataset.mirror})
+
+
+def quick(config: Config, seed: int) -> Config:
+    """The same heads and method, trained in a second or two."""
+    fewer = {key: value for key, value in QUICK.items() if key != "optim.steps" or value < config.optim.steps}
+    return config.changed({**fewer, "run.seed": seed})
 
 
 @dataclass(frozen=True)
-class Known:
-    """What people have said so far. Keys are rows of the dataset. Rows in conflict are in none of these."""
+class Lesson:
+    """The data of one training: only classes that have labels take part."""
 
-    classes: tuple[str, ...]  # in the order of the page
-    labels: Mapping[int, int]  # row -> index of its class; all labels to train on, audit answers included
-    strangers: frozenset[int] = frozenset()  # rows marked "does not belong"
-    audit: Mapping[int, bool] = field(default_factory=dict)  # row -> was the model's guess right when it was asked
+    dataset: Dataset
+    split: Split
+    classes: NDArray[np.int64]  # of `Known`, by number in the dataset
+    labels: Mapping[int, int]  # row -> number in the dataset
 
-
-@dataclass(frozen=True)
-class Point:
-    """One point of the curve; error and interval in percent."""
-
-    labels: int
-    error: float
-    low: float
-    high: float
-    by: Literal["cross-validation", "audit"]
-
-
-@dataclass(frozen=True)
-class Disputed:
-    """A label that heads trained without it dispute."""
-
-    row: int
-    label: int
-    proposed: int
-    probability: float  # of the proposed class
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What one training gave."""
-
-    labels: int  # number of labels it was trained on
-    classes: tuple[str, ...]
-    probabilities: NDArray[np.float32]  # (n, C) of the ensemble, all rows of the dataset
-    heads: NDArray[np.int64]  # (H, n) class of each head
-    stranger_score: NDArray[np.float32]  # (n,) higher: less likely to belong to any class
-    disputed: tuple[Disputed, ...]
-    curve: tuple[Point, ...]
-    paying: bool | None  # whether more labels still pay; None: too early to say
-    advice: str  # the same in one sentence
-    seconds: float
+    @property
+    def enough(self) -> bool:
+        return len(self.classes) >= 2
 
 
 class Teacher:
-    """Owns the dataset with its bank and the quick setting of the config. Same labels, same snapshot."""
+    """Trains on what people have said. The same labels give the same snapshot, whatever was trained before."""
 
     def __init__(self, dataset: Dataset, config: Config, seed: int = 0) -> None:
-        self.dataset, self.config, self.seed = dataset, config, seed
+        """`dataset` has its bank; its own labels and classes are not used."""
+        if dataset.bank is None:
+            raise UserError(
+                f"labelling needs a pretrained network whose trunk is frozen, but {config.model.backbone} has none; "
+                "choose another model.backbone, such as lite0"
+            )
+        self.dataset, self.bank, self.config, self.seed = dataset, dataset.bank, quick(config, seed), seed
+        self.rows = np.sort(np.concatenate([dataset.train, dataset.valid, dataset.test]))  # the readable images
+
+    @cached_property
+    def space(self) -> Space:
+        """Where the readable images are compared. The first question needs it; takes about a second."""
+        return space_of(self.bank, self.rows)
 
     def first(self, count: int, order: Order = "informative") -> list[int]:
-        """Rows to ask when there are no labels."""
-        raise NotImplementedError
-
-    def train(self, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot | None:
-        """None with fewer than two labelled classes. `estimate` adds a point to the curve and disputed labels."""
-        raise NotImplementedError
+        """Rows to ask for when there are no labels."""
+        return self.next(None, Known((), {}), frozenset(), count, order)
 
     def next(
         self,
@@ -82,9 +104,121 @@ class Teacher:
         count: int,
         order: Order = "informative",
     ) -> list[int]:
-        """Rows to ask next, best first, none of them in `hidden`."""
-        raise NotImplementedError
+        """Rows of training images to ask for next, best first, none of them labelled, a stranger or in `hidden`."""
+        asked = {*known.labels, *known.strangers, *hidden}
+        if order == "random":
+            return self._drawn(asked, count, stream=1)
+        doubt = snapshot.doubt[self.rows] if snapshot is not None else None
+        outside = np.setdiff1d(self.rows, self.dataset.train).tolist()  # test images of the folder are not asked for
+        return most_informative(self.space, doubt, asked, outside, count)
 
     def audit(self, known: Known, count: int, hidden: frozenset[int] = frozenset()) -> list[int]:
-        """Uniformly random rows without a label, for the audit."""
-        raise NotImplementedError
+        """Uniformly random rows without a label. The error of the guesses for them has no bias."""
+        return self._drawn({*known.labels, *known.strangers, *known.audit, *hidden}, count, stream=2)
+
+    def _drawn(self, excluded: set[int], count: int, stream: int) -> list[int]:
+        """The first rows of a fixed random permutation that are not excluded."""
+        shuffled = np.random.default_rng((self.seed, stream)).permutation(self.dataset.train)
+        return shuffled[~np.isin(shuffled, [*excluded])][:count].tolist()
+
+    def train(self, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot | None:
+        """None with fewer than two labelled classes.
+
+        `estimate` also cross-validates, for the curve, the advice and disputed labels, and takes about six times as
+        long; otherwise these are carried over from `earlier`.
+        """
+        began = time.monotonic()
+        lesson = self._lesson(known)
+        if not lesson.enough:
+            return None
+        logits = self._trained(lesson.dataset, lesson.split, self.rows)
+        curve, disputed = earlier.curve if earlier else (), still_disputed(earlier, known)
+        found = earlier_advice(earlier)
+        if estimate:
+            point, disputed = self._checked(lesson)
+            curve, found = extended(curve, point), self._advice(known, lesson, logits)
+        probabilities = self._of_all(ensemble_probabilities(logits, self.config.run.ensemble), lesson, known)
+        return Snapshot(
+            labels=len(lesson.labels),
+            classes=known.classes,
+            probabilities=probabilities,
+            heads=self._votes(logits, lesson),
+            doubt=entropy_of(probabilities),
+            stranger_score=self._stranger_score(lesson, known),
+            disputed=disputed,
+            curve=extended(curve, audit_point(known)),
+            paying=found.paying,
+            advice=found.words,
+            seconds=time.monotonic() - began,
+        )
+
+    def _lesson(self, known: Known, first: int | None = None) -> Lesson:
+        """What to train on: all labels of training images, or the `first` ones."""
+        trainable = set(self.dataset.train.tolist())
+        given = [(row, label) for row, label in known.labels.items() if row in trainable][:first]
+        classes = np.unique(np.array([label for _, label in given], np.int64))
+        number = {int(label): place for place, label in enumerate(classes)}
+        labels = {row: number[label] for row, label in sorted(given)}
+        everything = torch.full_like(self.dataset.labels, UNLABELLED)
+        everything[list(labels)] = torch.tensor([*labels.values()], dtype=everything.dtype)
+        unlabelled = np.setdiff1d(self.dataset.train, np.fromiter(known.strangers, np.int64, len(known.strangers)))
+        split = Split(
+            name="labelling",
+            source=None,
+            fingerprint="",
+            labelled=tuple(labels),
+            unlabelled=tuple(unlabelled.tolist()),
+            valid=(),
+            test=(),
+        )
+        names = tuple(known.classes[label] for label in classes)
+        return Lesson(replace(self.dataset, labels=everything, classes=names), split, classes, labels)
+
+    def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) logits for these rows."""
+        net = trained_net(self.config, dataset, split, CPU)
+        return head_logits(net, inputs_of(self.config, dataset, split), rows)
+
+    def _checked(self, lesson: Lesson) -> tuple[Point | None, tuple[Disputed, ...]]:
+        """The error by cross-validation, and the disputed labels."""
+        found = held_out(self._trained, lesson.dataset, lesson.split, self.config.run.ensemble, self.seed)
+        disputed = disputed_labels(found.probabilities, found.votes, lesson.labels)
+        named = [
+            replace(one, label=int(lesson.classes[one.label]), proposed=int(lesson.classes[one.proposed]))
+            for one in disputed
+        ]
+        return cross_validation_point(found, lesson.labels), tuple(named)
+
+    def _advice(self, known: Known, lesson: Lesson, logits: Tensor) -> Advice:
+        """By comparing with the model of the first two thirds of the labels."""
+        labels, changed = len(lesson.labels), None
+        before = self._lesson(known, round(EARLIER * labels))
+        if labels >= ENOUGH_TO_ADVISE and before.enough:
+            rule = self.config.run.ensemble
+            then = ensemble_probabilities(self._trained(before.dataset, before.split, self.rows), rule).argmax(dim=-1)
+            now = ensemble_probabilities(logits, rule).argmax(dim=-1)
+            changed = percent_changed(torch.from_numpy(before.classes)[then], torch.from_numpy(lesson.classes)[now])
+        return advice(labels, changed)
+
+    def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
+        """(n, C) for all rows of the dataset and all classes of the page."""
+        found = np.zeros((len(self.dataset.images), len(known.classes)), np.float32)
+        found[np.ix_(self.rows, lesson.classes)] = probabilities.numpy()
+        return found
+
+    def _votes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
+        votes = np.full((len(logits), len(self.dataset.images)), -1, np.int64)
+        votes[:, self.rows] = lesson.classes[logits.argmax(dim=-1).numpy()]
+        return votes
+
+    def _stranger_score(self, lesson: Lesson, known: Known) -> NDArray[np.float32]:
+        places = self.space.places(lesson.labels), self.space.places(known.strangers)
+        scores = np.zeros(len(self.dataset.images), np.float32)
+        scores[self.rows] = stranger_scores(self.space.points, *places)
+        return scores
+
+
+def entropy_of(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, C) -> (n,) in nats: the mean entropy of the heads plus their Jensen-Shannon divergence."""
+    logs = np.log(probabilities, where=probabilities > 0, out=np.zeros_like(probabilities))
+    return -(probabilities * logs).sum(axis=1)
