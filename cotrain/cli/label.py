@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, validators
 from rich.console import Console
 
-from cotrain.cli.options import Flag, Options
-from cotrain.types import UserError
+from cotrain.cli.options import Changes, Flag, parse_changes
 
 Port = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=65535))]
 console = Console()
@@ -24,7 +23,11 @@ def label_command(
     host: str = "127.0.0.1",
     port: Port = None,
     follow_links: Annotated[bool, Flag] = False,
-    options: Options | None = None,
+    labels: Path | None = None,
+    size: str | None = None,
+    skip_unreadable: Annotated[bool, Flag] = False,
+    memory: float | None = None,
+    changes: Changes = (),
 ) -> None:
     """Label the images of FOLDER in the browser while a model learns from the labels.
 
@@ -46,33 +49,37 @@ def label_command(
         The port to listen on; by default 8417, or a free one if it is in use.
     follow_links
         Also show images that are links to files outside the folder.
+    labels
+        The label table to read and write; by default labels.csv in the folder. Its history is kept beside it.
+    size
+        As in fit.
+    skip_unreadable
+        As in fit.
+    memory
+        As in fit.
+    changes
+        As in fit.
     """
     from cotrain.labelling.serving import Asked, serve  # slow: imports the server
 
-    options = options or Options()
-    settings = options.settings
-    if "data.labels" in settings:
-        raise UserError(f"--labels {options.labels}: cotrain label needs the name of a label table, such as labels.csv")
-    table = settings.pop("data.labels_file", None)
+    short = {"data.size": size, "data.skip_unreadable": skip_unreadable or None}
     asked = Asked(
         folder=folder,
-        labels=_table(folder, table) if table is not None else None,
+        labels=_table(folder, labels) if labels is not None else None,
         order=order,
         host=host,
         port=port,
         out=out,
         follow_links=follow_links,
-        config=options.config,
-        preset=options.preset,
-        settings=settings,
-        memory=options.memory,
+        settings={**parse_changes(changes), **{key: value for key, value in short.items() if value is not None}},
+        memory=memory,
     )
     serve(asked, console, browser=not no_browser)
     sys.stdout.flush()
     os._exit(0)  # a training that still runs is not worth waiting for
 
 
-def _table(folder: Path, named: str) -> Path:
+def _table(folder: Path, named: Path) -> Path:
     """The table here or in the image folder, as `cotrain fit` finds it; or a new one here."""
     inside = folder / named
-    return inside if inside.is_file() and not Path(named).is_file() else Path(named)
+    return inside if inside.is_file() and not named.is_file() else named

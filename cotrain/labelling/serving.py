@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,14 @@ from cotrain.labelling.finish import finish
 from cotrain.labelling.finishing import Finishing
 from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
-from cotrain.labelling.learning import Order, Teacher
+from cotrain.labelling.learning import Order, Teacher, interactive_config
 from cotrain.labelling.security import LOOPBACK, Door
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.labelling.table import LabelTable
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import PHOTOS, configured, opened
+from cotrain.pipeline.fit import opened
 from cotrain.progress import say
-from cotrain.recipes import recipe_named
 from cotrain.types import UserError
 
 HISTORY = "history.jsonl"
@@ -50,8 +50,6 @@ class Asked:
     port: int | None = None
     out: Path | None = None
     follow_links: bool = False
-    config: Config | None = None
-    preset: str = "paper"
     settings: Mapping[str, Any] = field(default_factory=dict)
     memory: float | None = None
 
@@ -75,19 +73,17 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
         settings = dict(asked.settings)
         if asked.table.exists() and asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
-        dataset = opened(asked.folder, asked.config, settings, asked.memory, console)
+        dataset = opened(asked.folder, None, settings, asked.memory, console)
         _check_parts(dataset, asked)
-        config = configured(dataset, asked.config, asked.preset, settings)
+        config = interactive_config(dataset, settings)
         pictures = held.enter_context(Pictures(asked.folder, dataset.paths, follow_links=asked.follow_links))
-        table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(asked.config, settings))
+        table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(None, settings))
         book = Book(journal, table)
         book.start(_labels_of(dataset))
         if asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
         finishing = Finishing(finish, asked.folder, asked.out, settings)
-        session = Session(
-            dataset, book, pictures, lambda lines: _teachers(dataset, config, lines), finishing, asked.order
-        )
+        session = Session(dataset, book, pictures, partial(_teachers, dataset, config), finishing, asked.order)
         _check_askable(session)
         session.start()
         try:
@@ -99,8 +95,6 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
 def _teachers(dataset: Dataset, config: Config, console: Console) -> Iterator[Teacher]:
     """One that knows each image as it is and chooses the first ones, then one that knows all views and trains."""
     two = replace(dataset, classes=("one", "another"))  # people name the classes later
-    if config.build_trunk(len(two.classes), two.shape) is None:  # small grey images: these features are for the page
-        config = recipe_named(PHOTOS).changed({"augment.flip": dataset.mirror})
     for augmented in (False, True):
         ready = with_bank(two, config, console, augmented=augmented)
         yield Teacher(ready, config, config.run.seed)

@@ -93,7 +93,8 @@ class Trainer(threading.Thread):
             self.on_change()
 
         try:
-            for self.teacher in self.prepare(console_of_lines(say)):
+            for teacher in self.prepare(console_of_lines(say)):
+                self.teacher = teacher
                 self.on_change()
         except FAILURES as error:
             self.problem = f"The model cannot learn: {_reason(error)}. You can still label."
