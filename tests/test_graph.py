@@ -112,3 +112,16 @@ def test_alignment_of_classes_that_nobody_predicts_and_of_no_images_is_finite() 
     with np.errstate(all="raise"):
         assert np.array_equal(aligned(certain, np.array([0, 0.5, 0.5])), certain)
         assert aligned(np.zeros((0, 3)), np.full(3, 1 / 3)).shape == (0, 3)
+
+
+def test_the_graph_of_the_same_features_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = neighbour_graph(points(seed=5), 4)
+    expected = first.toarray()
+    first.data[:] = 0  # a caller's copy
+    calls: list[int] = []
+    monkeypatch.setattr(graph, "nearest", lambda unit, k: calls.append(k) or nearest(unit, k))
+    assert np.array_equal(neighbour_graph(points(seed=5), 4).toarray(), expected)
+    assert not calls
+    neighbour_graph(points(seed=5), 3)
+    neighbour_graph(points(seed=6), 3)
+    assert calls == [3, 3], "other features or another k make another graph"
