@@ -62,7 +62,7 @@ def held_out(*rows: list[float]) -> dict[int, np.ndarray]:
 
 
 def test_a_dispute_needs_all_heads_and_the_usual_probability() -> None:
-    labels = {row: 0 for row in range(6)} | {row: 1 for row in range(6, 12)}
+    labels = dict.fromkeys(range(6), 0) | dict.fromkeys(range(6, 12), 1)
     sure, doubtful = [0.1, 0.9], [0.4, 0.6]
     found = held_out(sure, doubtful, *[[0.8, 0.2]] * 4, *[[0.2, 0.8]] * 6)
     agreed = {row: np.repeat(found[row].argmax(), 3) for row in found}

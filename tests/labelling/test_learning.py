@@ -1,0 +1,234 @@
+"""What a teacher learns: the same from the same labels, nothing from strangers or test images, and honest estimates."""
+
+from collections import Counter
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, chisquare
+from torch import Tensor
+
+from cotrain import from_arrays
+from cotrain.data import Dataset, Split
+from cotrain.labelling import estimating
+from cotrain.labelling.estimating import advice, audit_point, cross_validation_point, extended, held_out
+from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
+from cotrain.recipes import recipe_named
+from cotrain.types import UserError
+from tests.features.tiny import opened, pictures, small_data
+from tests.labelling.learned import CLASSES, LEARNS, a_teacher, answered, truth, without_row
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Teacher:
+    return a_teacher()
+
+
+def trained(teacher: Teacher, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot:
+    snapshot = teacher.train(known, earlier, estimate=estimate)
+    assert snapshot is not None
+    return snapshot
+
+
+def same(one: Snapshot, other: Snapshot) -> bool:
+    """Bit for bit, apart from the time."""
+    pairs = [
+        (getattr(one, each.name), getattr(other, each.name)) for each in fields(Snapshot) if each.name != "seconds"
+    ]
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
+
+
+def test_a_dozen_labels_teach_the_rest(teacher: Teacher) -> None:
+    snapshot = trained(teacher, answered(teacher, teacher.first(12)))
+    right = snapshot.probabilities.argmax(axis=1) == teacher.dataset.labels.numpy()
+    assert right.mean() > 0.9
+    assert snapshot.labels == 12
+    assert snapshot.probabilities.shape == (90, 3)
+    assert np.allclose(snapshot.probabilities.sum(axis=1), 1, atol=1e-5)
+    assert snapshot.heads.shape == (3, 90)
+    assert (snapshot.heads == snapshot.probabilities.argmax(axis=1)).mean() > 0.9
+
+
+def test_the_same_labels_give_the_same_snapshot_whatever_came_before(teacher: Teacher) -> None:
+    known = answered(teacher, range(20))
+    first = trained(teacher, known, estimate=True)
+    trained(teacher, answered(teacher, range(40, 70)))
+    torch.manual_seed(5)
+    assert same(trained(teacher, known, estimate=True), first)
+    assert same(trained(a_teacher(), known, estimate=True), first)
+    assert not same(trained(teacher, answered(teacher, range(1, 21)), estimate=True), first)
+
+
+def test_two_labelled_classes_are_needed(teacher: Teacher) -> None:
+    of_one = [row for row, label in truth(teacher.dataset, range(30)).items() if label == 1]
+    for known in (Known((), {}), Known(CLASSES, {}, frozenset({3})), answered(teacher, of_one)):
+        assert teacher.train(known, estimate=True) is None
+
+
+def test_a_class_without_labels_is_never_predicted(teacher: Teacher) -> None:
+    labels = {row: (2 if label == 1 else 0) for row, label in answered(teacher, range(20)).labels.items() if label < 2}
+    snapshot = trained(teacher, Known(("red", "nothing yet", "green"), labels), estimate=True)
+    assert snapshot.probabilities.shape == (90, 3)
+    assert not snapshot.probabilities[:, 1].any()
+    assert set(np.unique(snapshot.heads)) <= {0, 2}
+    named = (truth(teacher.dataset, range(20, 90))).items()
+    right = [snapshot.probabilities[row].argmax() == (2 if label == 1 else 0) for row, label in named if label < 2]
+    assert np.mean(right) > 0.9
+
+
+def test_an_unreadable_image_has_no_prediction_and_is_not_asked_for() -> None:
+    whole = a_teacher().dataset
+    teacher = Teacher(without_row(whole, 5), LEARNS)
+    snapshot = trained(teacher, answered(teacher, range(6, 30)))
+    assert not snapshot.probabilities[5].any()
+    assert (snapshot.heads[:, 5] == -1).all()
+    assert 5 not in teacher.first(1000)
+    assert 5 not in teacher.audit(Known(CLASSES, {}), 1000)
+
+
+def test_test_images_and_strangers_do_not_teach() -> None:
+    teacher = a_teacher(train=40, test=10)
+    tests = teacher.dataset.test.tolist()
+    known = answered(teacher, [*range(15), *tests])
+    lesson = teacher.lesson(replace(known, strangers=frozenset({30, 31})))
+    assert lesson.split.labelled == tuple(range(15))
+    assert lesson.split.unlabelled == tuple(row for row in range(40) if row not in (30, 31))
+    assert (lesson.dataset.labels.numpy()[15:] == -1).all(), "no other label is even there"
+
+
+def test_the_labels_of_the_dataset_are_not_used(teacher: Teacher) -> None:
+    shuffled = replace(teacher.dataset, labels=torch.zeros_like(teacher.dataset.labels), classes=("x",))
+    known = answered(teacher, range(20))
+    assert same(trained(Teacher(shuffled, LEARNS), known, estimate=True), trained(teacher, known, estimate=True))
+
+
+def fake_trainer(seen: list[set[int]]) -> estimating.Train:
+    """Predicts class 0 for even rows and 1 for odd ones, and remembers what it was trained on."""
+
+    def train(dataset: Dataset, split: Split, rows: np.ndarray) -> Tensor:
+        assert not set(rows.tolist()) & set(split.labelled)
+        seen.append(set(split.labelled))
+        return torch.nn.functional.one_hot(torch.from_numpy(rows % 2), 2).float().expand(3, -1, -1) * 5
+
+    return train
+
+
+def test_every_label_is_predicted_once_by_heads_that_have_not_seen_it() -> None:
+    labels = {row: row % 2 for row in range(24)} | {4: 1, 9: 0, 11: 0}  # three that the trainer gets wrong
+    dataset = replace(small_data(30, 0, 0), labels=torch.tensor([labels.get(row, -1) for row in range(30)]))
+    split = Split(
+        name="", source=None, fingerprint="", labelled=tuple(labels), unlabelled=tuple(range(30)), valid=(), test=()
+    )
+    seen: list[set[int]] = []
+    found = held_out(fake_trainer(seen), dataset, split, "probabilities", seed=0)
+    assert sorted(found.probabilities) == list(range(24))
+    assert len(seen) == 4
+    point = cross_validation_point(found, labels)
+    assert point is not None
+    assert (point.labels, point.error, point.by) == (24, pytest.approx(12.5), "cross-validation")
+    assert point.low < 12.5 < point.high
+
+
+def test_too_few_labels_have_no_estimate(teacher: Teacher) -> None:
+    snapshot = trained(teacher, answered(teacher, range(6)), estimate=True)
+    assert snapshot.curve == ()
+    assert snapshot.paying is None
+    assert "30" in snapshot.advice
+
+
+def test_the_audit_has_the_exact_interval_over_recent_answers() -> None:
+    answers = {row: row >= 40 for row in range(47)} | {row: row % 5 > 0 for row in range(47, 90)}
+    recent = [*answers.values()][-50:]
+    wrong, images = recent.count(False), len(recent)
+    point = audit_point(Known(CLASSES, dict.fromkeys(range(30), 0), audit=answers))
+    assert point is not None
+    assert (point.labels, point.error, point.by) == (30, pytest.approx(100 * wrong / images), "audit")
+    assert point.low == pytest.approx(100 * beta.ppf(0.025, wrong, images - wrong + 1))
+    assert point.high == pytest.approx(100 * beta.ppf(0.975, wrong + 1, images - wrong))
+    assert audit_point(Known(CLASSES, {})) is None
+
+
+def test_an_audit_asks_for_every_unlabelled_image_equally_often() -> None:
+    base, known = a_teacher(train=30), answered(a_teacher(train=30), range(10))
+    drawn: Counter[int] = Counter()
+    for seed in range(300):
+        asked = Teacher(base.dataset, LEARNS, seed).audit(known, 5, hidden=frozenset({29}))
+        assert len(set(asked)) == 5
+        drawn.update(asked)
+    assert set(drawn) == set(range(10, 29))
+    assert chisquare([*drawn.values()]).pvalue > 0.001
+    again = base.audit(replace(known, audit=dict.fromkeys(base.audit(known, 5), True)), 5)
+    assert not set(again) & set(base.audit(known, 5)), "an image is audited once"
+
+
+def test_points_are_added_to_the_curve_once(teacher: Teacher) -> None:
+    first, second = (Point(labels, 20.0, 10.0, 30.0, "cross-validation") for labels in (20, 30))
+    audit, later = Point(20, 5.0, 1.0, 9.0, "audit"), Point(30, 5.0, 1.0, 9.0, "audit")
+    curve = extended((), first, audit, None, second, later)
+    assert curve == (first, audit, second), "an audit without new answers is not a new point"
+    assert extended(curve, replace(second, error=18.0))[-1].error == 18.0
+    assert len(extended(curve, replace(second, error=18.0))) == 3
+
+
+def test_the_curve_and_the_advice_are_carried_on(teacher: Teacher) -> None:
+    early = trained(teacher, answered(teacher, range(20)), estimate=True)
+    between = trained(teacher, answered(teacher, range(25)), early)
+    assert (between.curve, between.paying, between.advice) == (early.curve, early.paying, early.advice)
+    late = trained(teacher, replace(answered(teacher, range(40)), audit={80: True}), between, estimate=True)
+    assert [(point.labels, point.by) for point in late.curve] == [
+        (20, "cross-validation"),
+        (40, "cross-validation"),
+        (40, "audit"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "changed", "paying"), [(29, 0.0, None), (60, None, None), (60, 1.9, False), (60, 2.1, True)]
+)
+def test_labels_pay_while_they_change_predictions(labels: int, changed: float | None, paying: bool | None) -> None:
+    found = advice(labels, changed)
+    assert found.paying is paying
+    assert found.words.endswith(".")
+    if paying is not None:
+        assert "Since 40 labels" in found.words
+
+
+def test_labels_stop_paying_on_clear_classes_and_not_on_noise(teacher: Teacher) -> None:
+    clear = trained(teacher, answered(teacher, range(60)), estimate=True)
+    assert clear.paying is False
+    rng = np.random.default_rng(0)
+    noise = trained(teacher, Known(CLASSES, {row: int(rng.integers(3)) for row in range(60)}), estimate=True)
+    assert noise.paying is True
+
+
+def test_a_quick_training_is_never_longer_than_the_usual_one() -> None:
+    photos = recipe_named("photos")
+    short = photos.changed({"optim.steps": 10, "optim.labelled": 4, "optim.unlabelled": 8})
+    assert quick(photos, 3).optim.steps < photos.optim.steps
+    assert quick(photos, 3).run.seed == 3
+    assert quick(photos, 0).method == photos.method
+    assert quick(short, 0).optim == short.optim
+
+
+def test_small_grey_images_are_labelled_on_features_too() -> None:
+    grey = from_arrays(pictures(8)[..., 0], np.arange(8) % 2, name="grey")
+    assert interactive_config(grey, {}).build_trunk(2, grey.shape) is not None
+    assert interactive_config(small_data(), {"model.backbone": "tiny"}).model.backbone == "tiny"
+
+
+def test_features_are_needed() -> None:
+    with pytest.raises(UserError, match=r"frozen.*wrn-10-1 has none.*lite0"):
+        Teacher(small_data(), recipe_named("small32"))
+
+
+def test_a_label_is_enough_for_each_of_two_classes(teacher: Teacher) -> None:
+    snapshot = trained(teacher, answered(teacher, [0, 1]), estimate=True)
+    assert snapshot.curve == ()
+    assert len(teacher.next(snapshot, answered(teacher, [0, 1]), frozenset(), 7)) == 7
+
+
+def test_plain_features_are_enough_for_the_first_questions() -> None:
+    dataset = small_data(60, 0, 0, seed=9)  # a bank of its own
+    teacher = Teacher(opened(dataset, LEARNS, augmented=False), LEARNS)
+    assert len(teacher.first(5)) == 5
