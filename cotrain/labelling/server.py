@@ -19,11 +19,7 @@ from cotrain.labelling.session import Session
 from cotrain.labelling.views import Look, card, cards, look, state, taken_for
 
 PAGE = Path(__file__).parent / "page"
-MEDIA = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-}
+MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 FILES = {file.name: file for file in PAGE.iterdir() if file.suffix in MEDIA}
 MOST_AT_ONCE = 500
 MOST_ROWS = 2**53  # integers that JavaScript knows exactly

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { classes, newClass } from "./classes.js";
 import { button, byId, coloured, h, imageUrl, key, percent, picture } from "./dom.js";
 import { failed, speak, toast } from "./messages.js";
-import { current, drop, endAudit, fill, putFirst, queue, reorder } from "./queue.js";
+import { answered, current, endAudit, fill, putFirst, queue, reorder } from "./queue.js";
 import { change, nameOf, state } from "./store.js";
 
 const RECENT = 8;
@@ -59,35 +59,39 @@ function accept() {
 async function choose(number, how) {
   const card = current();
   if (!card) return;
-  drop(card);
   const audit = queue.audit > 0;
-  if (audit) queue.audit -= 1;
-  if (audit && queue.audit === 0) { endAudit(); toast("The random check is complete. Thank you."); }
-  next();
-  try {
-    await change("label", { images: [{ row: card.row, seen: card.seen }], class: number, how: audit ? "audit" : how });
+  const body = { images: [{ row: card.row, seen: card.seen }], class: number, how: audit ? "audit" : how };
+  const done = answered(card, () => change("label", body));
+  if (audit) countDown();
+  await shown(done, () => {
     remember(card, number);
     speak(`Labelled ${nameOf(number)}.`);
-  } catch (error) {
-    putFirst([card]);
-    failed(error);
-  }
-  draw();
+  });
 }
 
 async function skip(how) {
   const card = current();
   if (!card) return;
-  drop(card);
+  await shown(answered(card, () => change("skip", { images: [{ row: card.row }], how })), () => speak("Skipped."));
+}
+
+/* Show the next image at once, and what was done when it is on disk. */
+async function shown(done, then) {
   next();
   try {
-    await change("skip", { images: [{ row: card.row }], how });
-    speak("Skipped.");
+    await done;
+    then();
   } catch (error) {
-    putFirst([card]);
     failed(error);
   }
   draw();
+}
+
+function countDown() {
+  queue.audit -= 1;
+  if (queue.audit > 0) return;
+  endAudit();
+  toast("The random check is complete. Thank you.");
 }
 
 function next() {

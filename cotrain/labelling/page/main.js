@@ -1,11 +1,10 @@
 // Puts the parts together: views by the address, keys, undo.
 
-import { findClass, classes, showClasses } from "./classes.js";
+import { classes, draw as drawClasses, findClass, newClass, showClasses } from "./classes.js";
 import { byId, button, h, plural } from "./dom.js";
 import { gridView } from "./grid.js";
 import { comeBack, draw as drawLabel, labelView, startNewClass } from "./label.js";
 import { failed, speak, toast, watchConnection } from "./messages.js";
-import { newClass } from "./classes.js";
 import { progressView, showSummary } from "./progress.js";
 import { reviewView } from "./review.js";
 import { change, classForKey, keepAsking, onState, state } from "./store.js";
@@ -23,7 +22,9 @@ function route() {
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.body.dataset.view = name in VIEWS ? name : "label";
   view.enter(part);
+  drawClasses();
 }
 
 async function undo(how) {

@@ -27,7 +27,6 @@ export const reviewView = {
     classes.choose = number => (review.opened ? relabel(review.opened, number) : openGallery(number));
     classes.isMarked = number => review.look === "gallery" && number === review.number;
     load();
-    drawClasses();
   },
 
   leave() {
