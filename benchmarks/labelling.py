@@ -27,10 +27,12 @@ from cotrain.comparison.statistics import spread
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
-from cotrain.labelling.learning import Known, Snapshot, Teacher
+from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
+from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import logistic_net
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.fit import configured, opened
+from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
 ROUNDS = (10, 20, 30, 40, 60, 80, 100, 150, 200)
@@ -115,6 +117,8 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
         if seed < asked.estimates and goal in ESTIMATED:
             point = snapshot.curve[-1]
             measured |= {"estimate": [point.error, point.low, point.high], "advice": snapshot.advice}
+        if seed < asked.estimates and goal == GOAL:
+            measured["finished"] = wrong(finished(teacher, config, known, tested), truth[tested])
         with open(asked.out, "a") as file:
             file.write(json.dumps(measured) + "\n")
         print(name, seed, order, goal, measured["error"], measured["without"], flush=True)
@@ -126,6 +130,14 @@ def logistic(teacher: Teacher, known: Known, tested: NDArray[np.int64]) -> NDArr
     net = logistic_net(teacher.config, lesson.dataset, lesson.split)
     logits = head_logits(net, inputs_of(teacher.config, lesson.dataset, lesson.split), tested)
     return lesson.classes[logits[0].argmax(dim=-1).numpy()]
+
+
+def finished(teacher: Teacher, config: Config, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The classes that the model of `Finish` predicts: the usual training instead of the quick one."""
+    lesson, config = teacher.lesson(known), config.changed({"run.seed": teacher.seed})
+    net = trained_net(config, lesson.dataset, lesson.split, CPU)
+    logits = head_logits(net, inputs_of(config, lesson.dataset, lesson.split), tested)
+    return lesson.classes[ensemble_probabilities(logits, config.run.ensemble).argmax(dim=-1).numpy()]
 
 
 def wrong(predicted: NDArray[np.int64], truth: NDArray[np.int64]) -> float:

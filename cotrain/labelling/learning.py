@@ -27,7 +27,7 @@ from cotrain.labelling.estimating import (
     held_out,
     percent_changed,
 )
-from cotrain.labelling.order import Space, most_informative, space_of
+from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed, Known, Order, Point, Snapshot
 from cotrain.ops import ensemble_probabilities
@@ -112,9 +112,10 @@ class Teacher:
         asked = {*known.labels, *known.strangers, *hidden}
         if order == "random":
             return self._drawn(asked, count, stream=1)
-        doubt = snapshot.doubt[self.rows] if snapshot is not None else None
         outside = np.setdiff1d(self.rows, self.dataset.train).tolist()  # test images of the folder are not asked for
-        return most_informative(self.space, doubt, asked, outside, count)
+        if snapshot is None:
+            return representatives(self.space, asked, outside, count, self.seed)
+        return most_informative(self.space, snapshot.doubt[self.rows], asked, outside, count)
 
     def audit(self, known: Known, count: int, hidden: frozenset[int] = frozenset()) -> list[int]:
         """Uniformly random rows without a label. The error of the guesses for them has no bias."""

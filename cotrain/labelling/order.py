@@ -1,11 +1,12 @@
-"""Which images to ask for: those that tell most about the others.
+"""Which images to ask for: first those that stand for clusters, then those that tell most about the others.
 
-Every image covers the images that are similar to it. The next image to ask for is the one that adds most to what the
-images asked so far cover, where an image counts as much as the heads doubt it. So a question is about an uncertain
-image that is like many others, and never about a near-duplicate of an image that was asked before. Without labels, all
-images count the same, and the questions stand for the clusters of the feature space, the largest first.
+Without labels, the images are divided into clusters, and the questions are the images nearest the centres, those of the
+largest clusters first.
 
-Uncertainty herding: Bae, Noh and Sutherland, 2024.
+With labels, every image covers the images that are similar to it. The next image to ask for is the one that adds most
+to what the images asked so far cover, where an image counts as much as the heads doubt it. So a question is about an
+uncertain image that is like many others, and never about a near-duplicate of an image that was asked before
+(uncertainty herding: Bae, Noh and Sutherland, 2024).
 """
 
 import heapq
@@ -25,6 +26,7 @@ NEIGHBOUR = 20  # an image covers others up to about the distance of this neighb
 MEASURED = 5_000  # images that set scale and components, at most
 REFERENCES = 2_000  # images whose coverage counts, at most
 CANDIDATES = 10_000  # images to choose from, at most
+CLUSTERS = 256  # at most
 AT_ONCE = 4_096
 
 
@@ -76,6 +78,30 @@ def _reach(points: Floats) -> float:
     return max(float(np.sqrt(np.partition(squared, place, axis=1)[:, place]).mean()), 1e-3)
 
 
+def representatives(space: Space, asked: Collection[int], hidden: Collection[int], count: int, seed: int) -> list[int]:
+    """The rows that stand for clusters without an image that was asked, none of them `asked` or `hidden`.
+
+    There are as many clusters as images asked and to be asked (as in TypiClust: Hacohen, Dekel and Weinshall, 2022).
+    """
+    from sklearn.cluster import KMeans  # slow to import
+
+    before = space.places(asked)
+    some = space.points[evenly(np.arange(len(space.rows)), CANDIDATES)]
+    clusters = min(len(before) + count, CLUSTERS, len(np.unique(some, axis=0)))
+    model = KMeans(clusters, n_init=1, max_iter=30, random_state=seed).fit(some)
+    member = model.predict(space.points)
+    free = np.setdiff1d(np.arange(len(space.rows)), np.union1d(before, space.places(hidden)))
+    size, known = np.bincount(member, minlength=clusters), np.bincount(member[before], minlength=clusters) > 0
+    chosen: list[int] = []
+    for cluster in np.lexsort((-size, known)).tolist():
+        own = free[member[free] == cluster]
+        if len(own) and len(chosen) < count and not known[cluster]:
+            distances = ((space.points[own] - model.cluster_centers_[cluster]) ** 2).sum(axis=1)
+            chosen.append(int(space.rows[own[distances.argmin()]]))
+    more = most_informative(space, None, {*asked, *chosen}, hidden, count - len(chosen))
+    return [*chosen, *more]
+
+
 def most_informative(
     space: Space, doubt: Floats | None, asked: Collection[int], hidden: Collection[int], count: int
 ) -> list[int]:
@@ -90,7 +116,7 @@ def most_informative(
         covered = space.covered(references, before).max(axis=0)
     excluded = np.union1d(before, space.places(hidden))
     free = evenly(np.setdiff1d(np.arange(len(space.rows)), excluded), CANDIDATES)
-    if not len(free):
+    if not len(free) or count < 1:
         return []
     covers = space.covered(references, free)
     return space.rows[free[_greedy(covers, covered, worth, count)]].tolist()

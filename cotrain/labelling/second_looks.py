@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cotrain.labelling.snapshot import Disputed, Known, Snapshot
 
 LISTED = 50  # disputed labels, at most
+IMPOSSIBLE = 0.02  # probability of a disputed label, at most
 NEAREST = 3  # labelled images that an image is compared with
 
 
@@ -18,7 +19,7 @@ def disputed_labels(
 
     `held_out` are the ensemble's probabilities and `votes` the classes of the heads, by row. A label is disputed if all
     heads agree on another class, with at least the probability that images labelled with that class have on average
-    (confident learning: Northcutt, Jiang and Chuang, 2021).
+    (confident learning: Northcutt, Jiang and Chuang, 2021), and if the label is nearly impossible.
     """
     usual: dict[int, list[float]] = {}
     for row, probabilities in held_out.items():
@@ -26,10 +27,11 @@ def disputed_labels(
     found = []
     for row, probabilities in held_out.items():
         label, proposed = labels[row], int(probabilities.argmax())
-        agreed = (votes[row] == proposed).all()
+        agreed = (votes[row] == proposed).all() and probabilities[label] <= IMPOSSIBLE
         if proposed != label and agreed and probabilities[proposed] >= np.mean(usual.get(proposed, [0.5])):
             found.append(Disputed(row, label, proposed, float(probabilities[proposed])))
-    return tuple(sorted(found, key=lambda one: (-one.probability, one.row))[:LISTED])
+    found.sort(key=lambda one: (float(held_out[one.row][one.label]), one.row))
+    return tuple(found[:LISTED])
 
 
 def still_disputed(earlier: Snapshot | None, known: Known) -> tuple[Disputed, ...]:

@@ -83,7 +83,7 @@ def test_finishing_again_changes_nothing_and_repairs_what_is_missing(finished: t
 def test_other_labels_need_another_folder(tmp_path: Path, finished: tuple[Path, Path]) -> None:
     _, run = finished
     other = photos(tmp_path / "photos", labels=15)
-    with pytest.raises(UserError, match="is not the data .* was made from"):
+    with pytest.raises(UserError, match=r"is not the data .* was made from"):
         finish(other, run, QUIET, SETTINGS)
 
 

@@ -1,5 +1,7 @@
 """The order of the questions: clusters first, doubt later, no near-duplicates, and nothing that was asked before."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from cotrain.labelling import order
-from cotrain.labelling.order import Space, most_informative, space_of
+from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from tests.labelling.learned import a_teacher, answered
 
 SIZES = (40, 25, 15, 8)
@@ -27,9 +29,21 @@ def blobs(spread: float = 0.03) -> tuple[Space, NDArray[np.int64]]:
     return space(np.eye(len(SIZES))[members] + spread * rng.normal(size=(len(members), len(SIZES)))), members
 
 
-def test_the_first_questions_stand_for_the_clusters_the_largest_first() -> None:
+Choose = Callable[[Space, set[int], int], list[int]]
+
+
+def by_clusters(points: Space, asked: set[int], count: int) -> list[int]:
+    return representatives(points, asked, (), count, seed=0)
+
+
+def by_coverage(points: Space, asked: set[int], count: int) -> list[int]:
+    return most_informative(points, None, asked, (), count)
+
+
+@pytest.mark.parametrize("choose", [by_clusters, by_coverage])
+def test_the_first_questions_stand_for_the_clusters_the_largest_first(choose: Choose) -> None:
     points, members = blobs()
-    asked = most_informative(points, None, (), (), len(SIZES))
+    asked = choose(points, set(), len(SIZES))
     assert members[np.array(asked) // 2].tolist() == [0, 1, 2, 3]
     for row in asked:  # each is near the centre of its cluster: nearer than half of the others
         own = points.points[members == members[row // 2]]
@@ -37,11 +51,20 @@ def test_the_first_questions_stand_for_the_clusters_the_largest_first() -> None:
         assert np.linalg.norm(points.points[row // 2] - own.mean(axis=0)) <= np.median(distances)
 
 
-def test_a_cluster_with_a_label_waits() -> None:
+@pytest.mark.parametrize("choose", [by_clusters, by_coverage])
+def test_a_cluster_with_a_label_waits(choose: Choose) -> None:
     points, members = blobs()
     of_largest = 2 * int(np.flatnonzero(members == 0)[0])
-    asked = most_informative(points, None, {of_largest}, (), 3)
-    assert members[np.array(asked) // 2].tolist() == [1, 2, 3]
+    assert members[np.array(choose(points, {of_largest}, 3)) // 2].tolist() == [1, 2, 3]
+
+
+def test_the_image_nearest_the_centre_is_asked_for_unless_it_is_hidden() -> None:
+    points, members = blobs()
+    own = np.flatnonzero(members == 0)
+    centre = points.points[own].mean(axis=0)
+    by_distance = own[np.argsort(np.linalg.norm(points.points[own] - centre, axis=1))]
+    assert representatives(points, (), (), 4, seed=0)[0] == 2 * by_distance[0]
+    assert representatives(points, (), {2 * int(by_distance[0])}, 4, seed=0)[0] == 2 * by_distance[1]
 
 
 def test_near_duplicates_are_not_asked_for_twice() -> None:
@@ -108,6 +131,7 @@ def test_images_are_compared_by_their_principal_components(monkeypatch: pytest.M
 def test_equal_images_do_no_harm() -> None:
     same = Space(np.arange(6), np.tile(np.eye(1, 4, dtype=np.float32), (6, 1)), 1e-3)
     assert sorted(most_informative(same, np.zeros(6, np.float32), (), (), 6)) == list(range(6))
+    assert sorted(representatives(same, (), (), 6, seed=0)) == list(range(6))
 
 
 def test_a_teacher_asks_for_training_images_once() -> None:
