@@ -150,29 +150,37 @@ def listening(host: str, port: int | None) -> socket.socket:
     raise AssertionError
 
 
+@contextmanager
+def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterator[threading.Thread]:
+    """The server, in a thread of its own until the end of the block."""
+    settings = uvicorn.Config(
+        make_app(session, door),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, args=([own_socket],), daemon=True, name="server")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 def serve(asked: Asked, console: Console, *, browser: bool) -> None:
     """Print the address and serve until Ctrl-C or SIGTERM."""
     with listening(asked.host, asked.port) as own_socket, labelling(asked, console) as session:
         door = Door(secrets.token_urlsafe(24), own_socket.getsockname()[1], asked.host)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                make_app(session, door),
-                log_level="critical",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
-        )
-        thread = threading.Thread(target=server.run, args=([own_socket],), daemon=True, name="server")
-        thread.start()
-        for line in _greeting(session, door):
-            say(console, line)
-        if browser:
-            webbrowser.open(_address(door))
-        _wait_for_signal(thread)
-        server.should_exit = True
-        thread.join()
+        with answering(session, door, own_socket) as thread:
+            for line in _greeting(session, door):
+                say(console, line)
+            if browser:
+                webbrowser.open(_address(door))
+            _wait_for_signal(thread)
     say(console, f"stopped; {_summary(session)}")
 
 
