@@ -1,6 +1,6 @@
 """How good the model is by now, and whether more labels pay."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.data import Dataset, Split
+from cotrain.evaluation.calibration import SMALLEST, fit_temperature
 from cotrain.labelling.snapshot import Known, Point, Snapshot
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.crossvalidation import FEWEST, estimate, folds_of
@@ -24,36 +25,56 @@ Train = Callable[[Dataset, Split, NDArray[np.int64]], Tensor]  # data, split, ro
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Predictions for labelled images by heads that were trained without their labels. Keys are rows."""
+    """Outputs for labelled images of heads that were trained without their labels."""
 
-    probabilities: Mapping[int, NDArray[np.float32]]
-    votes: Mapping[int, NDArray[np.int64]]  # class of each head
+    rows: tuple[int, ...]
+    logits: Tensor  # (H, n, C)
+    labels: Tensor  # (n,)
+    rule: str  # of the ensemble
 
-    def wrong(self, labels: Mapping[int, int]) -> NDArray[np.float64]:
-        return np.array([labels[row] != each.argmax() for row, each in self.probabilities.items()], float)
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """(n, C)."""
+        return ensemble_probabilities(self.logits, self.rule).numpy().astype(np.float32)
+
+    @property
+    def wrong(self) -> NDArray[np.float64]:
+        return (self.probabilities.argmax(axis=1) != self.labels.numpy()).astype(np.float64)
+
+    @property
+    def enough(self) -> bool:
+        return len(self.rows) >= FEWEST
 
 
 def held_out(train: Train, dataset: Dataset, split: Split, rule: str, seed: int) -> HeldOut:
     """Cross-validation over the labelled images, once. A class with a single label keeps it."""
-    probabilities, votes = {}, {}
-    for fold in folds_of(split, dataset.labels, FOLDS, 1, seed):
-        logits = train(dataset, fold.split, fold.held)
-        ensemble = ensemble_probabilities(logits, rule).numpy().astype(np.float32)
-        for place, row in enumerate(fold.held.tolist()):
-            probabilities[row], votes[row] = ensemble[place], logits[:, place].argmax(dim=-1).numpy()
-    return HeldOut(probabilities, votes)
+    folds = folds_of(split, dataset.labels, FOLDS, 1, seed)
+    rows = [row for fold in folds for row in fold.held.tolist()]
+    logits = [train(dataset, fold.split, fold.held) for fold in folds]
+    return HeldOut(tuple(rows), torch.cat(logits, dim=1) if rows else torch.zeros(1, 0, 2), dataset.labels[rows], rule)
 
 
-def cross_validation_point(found: HeldOut, labels: Mapping[int, int]) -> Point | None:
+def cross_validation_point(found: HeldOut, labels: int) -> Point | None:
     """The error over the held-out labels; None if there are too few to say.
 
     It is biased if the labelled images were chosen for being informative: these are harder than the others, so the
     error on all images is usually lower.
     """
-    if len(found.probabilities) < FEWEST:
+    if not found.enough:
         return None
-    measured = estimate(found.wrong(labels))
-    return Point(len(labels), measured.error, measured.low, measured.high, "cross-validation")
+    measured = estimate(found.wrong)
+    return Point(labels, measured.error, measured.low, measured.high, "cross-validation")
+
+
+def temperature_of(found: HeldOut) -> float | None:
+    """The temperature of the ensemble's probabilities that fits the held-out labels best; None with too few labels.
+
+    At least 1: harder images are asked first, so that these labels are no evidence for more confidence.
+    """
+    if not found.enough:
+        return None
+    ensemble = ensemble_probabilities(found.logits, found.rule).clamp(min=SMALLEST).log()
+    return max(1.0, fit_temperature(ensemble[None], found.labels, found.rule))
 
 
 def audit_point(known: Known) -> Point | None:

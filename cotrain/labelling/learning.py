@@ -19,6 +19,7 @@ from cotrain.labelling.estimating import (
     EARLIER,
     ENOUGH_TO_ADVISE,
     Advice,
+    HeldOut,
     advice,
     audit_point,
     cross_validation_point,
@@ -26,11 +27,12 @@ from cotrain.labelling.estimating import (
     extended,
     held_out,
     percent_changed,
+    temperature_of,
 )
 from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed, Known, Order, Point, Snapshot
-from cotrain.ops import ensemble_probabilities
+from cotrain.ops import ensemble_probabilities, entropy, js_divergence, sharpen
 from cotrain.pipeline.fit import PHOTOS, default_config
 from cotrain.recipes import recipe_named
 from cotrain.training.loop import trained_net
@@ -41,6 +43,7 @@ __all__ = ["Disputed", "Known", "Order", "Point", "Snapshot", "Teacher", "intera
 
 QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
 FASTER = 2  # times the learning rate, because there are fewer steps
+UNFITTED = 2.0  # temperature of the probabilities until there are enough labels to fit one
 CPU = torch.device("cpu")  # heads on a bank are too small to gain from another device
 
 
@@ -89,6 +92,7 @@ class Teacher:
                 "choose another model.backbone, such as lite0"
             )
         self.dataset, self.bank, self.config, self.seed = dataset, dataset.bank, quick(config, seed), seed
+        self.rule = config.run.ensemble
         self.rows = np.sort(np.concatenate([dataset.train, dataset.valid, dataset.test]))  # the readable images
 
     @cached_property
@@ -138,17 +142,21 @@ class Teacher:
             return None
         logits = self._trained(lesson.dataset, lesson.split, self.rows)
         curve, disputed = earlier.curve if earlier else (), still_disputed(earlier, known)
-        found = earlier_advice(earlier)
+        temperature, found = earlier.temperature if earlier else UNFITTED, earlier_advice(earlier)
         if estimate:
-            point, disputed = self._checked(lesson)
-            curve, found = extended(curve, point), self._advice(known, lesson, logits)
-        probabilities = self._of_all(ensemble_probabilities(logits, self.config.run.ensemble), lesson, known)
+            checked = held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed)
+            curve, disputed = (
+                extended(curve, cross_validation_point(checked, len(lesson.labels))),
+                disputes(lesson, checked),
+            )
+            temperature, found = temperature_of(checked) or UNFITTED, self._advice(known, lesson, logits)
         return Snapshot(
             labels=len(lesson.labels),
             classes=known.classes,
-            probabilities=probabilities,
+            probabilities=self._of_all(sharpen(ensemble_probabilities(logits, self.rule), temperature), lesson, known),
+            temperature=temperature,
             heads=self._votes(logits, lesson),
-            doubt=entropy_of(probabilities),
+            doubt=self._doubt(logits),
             stranger_score=self._stranger_score(lesson, known),
             disputed=disputed,
             curve=extended(curve, audit_point(known)),
@@ -184,24 +192,13 @@ class Teacher:
         net = trained_net(self.config, dataset, split, CPU)
         return head_logits(net, inputs_of(self.config, dataset, split), rows)
 
-    def _checked(self, lesson: Lesson) -> tuple[Point | None, tuple[Disputed, ...]]:
-        """The error by cross-validation, and the disputed labels."""
-        found = held_out(self._trained, lesson.dataset, lesson.split, self.config.run.ensemble, self.seed)
-        disputed = disputed_labels(found.probabilities, found.votes, lesson.labels)
-        named = [
-            replace(one, label=int(lesson.classes[one.label]), proposed=int(lesson.classes[one.proposed]))
-            for one in disputed
-        ]
-        return cross_validation_point(found, lesson.labels), tuple(named)
-
     def _advice(self, known: Known, lesson: Lesson, logits: Tensor) -> Advice:
         """By comparing with the model of the first two thirds of the labels."""
         labels, changed = len(lesson.labels), None
         before = self.lesson(known, round(EARLIER * labels))
         if labels >= ENOUGH_TO_ADVISE and before.enough:
-            rule = self.config.run.ensemble
-            then = ensemble_probabilities(self._trained(before.dataset, before.split, self.rows), rule).argmax(dim=-1)
-            now = ensemble_probabilities(logits, rule).argmax(dim=-1)
+            outputs = self._trained(before.dataset, before.split, self.rows), logits
+            then, now = (ensemble_probabilities(each, self.rule).argmax(dim=-1) for each in outputs)
             changed = percent_changed(torch.from_numpy(before.classes)[then], torch.from_numpy(lesson.classes)[now])
         return advice(labels, changed)
 
@@ -216,6 +213,12 @@ class Teacher:
         votes[:, self.rows] = lesson.classes[logits.argmax(dim=-1).numpy()]
         return votes
 
+    def _doubt(self, logits: Tensor) -> NDArray[np.float32]:
+        """The entropy of the ensemble: the mean entropy of the heads plus their Jensen-Shannon divergence."""
+        doubt = np.zeros(len(self.dataset.images), np.float32)
+        doubt[self.rows] = (entropy(logits).mean(dim=0) + js_divergence(logits)).numpy()
+        return doubt
+
     def _stranger_score(self, lesson: Lesson, known: Known) -> NDArray[np.float32]:
         places = self.space.places(lesson.labels), self.space.places(known.strangers)
         scores = np.zeros(len(self.dataset.images), np.float32)
@@ -223,7 +226,9 @@ class Teacher:
         return scores
 
 
-def entropy_of(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(n, C) -> (n,) in nats: the mean entropy of the heads plus their Jensen-Shannon divergence."""
-    logs = np.log(probabilities, where=probabilities > 0, out=np.zeros_like(probabilities))
-    return -(probabilities * logs).sum(axis=1)
+def disputes(lesson: Lesson, checked: HeldOut) -> tuple[Disputed, ...]:
+    """The disputed labels, with the classes as on the page."""
+    return tuple(
+        replace(one, label=int(lesson.classes[one.label]), proposed=int(lesson.classes[one.proposed]))
+        for one in disputed_labels(checked)
+    )

@@ -1,10 +1,11 @@
 """What deserves a second look: disputed labels, images that belong to no class, and galleries of a class."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.snapshot import Disputed, Known, Snapshot
 
 LISTED = 50  # disputed labels, at most
@@ -12,26 +13,25 @@ IMPOSSIBLE = 0.02  # probability of a disputed label, at most
 NEAREST = 3  # labelled images that an image is compared with
 
 
-def disputed_labels(
-    held_out: Mapping[int, NDArray[np.float32]], votes: Mapping[int, NDArray[np.int64]], labels: Mapping[int, int]
-) -> tuple[Disputed, ...]:
-    """Labels that are probably wrong, by the predictions of heads that were trained without them. The clearest first.
+def disputed_labels(found: HeldOut) -> tuple[Disputed, ...]:
+    """Labels that are probably wrong, by the outputs of heads that were trained without them. The clearest first.
 
-    `held_out` are the ensemble's probabilities and `votes` the classes of the heads, by row. A label is disputed if all
-    heads agree on another class, with at least the probability that images labelled with that class have on average
-    (confident learning: Northcutt, Jiang and Chuang, 2021), and if the label is nearly impossible.
+    A label is disputed if all heads agree on another class, with at least the probability that images labelled with
+    that class have on average (confident learning: Northcutt, Jiang and Chuang, 2021), and if the label itself is
+    nearly impossible.
     """
-    usual: dict[int, list[float]] = {}
-    for row, probabilities in held_out.items():
-        usual.setdefault(labels[row], []).append(float(probabilities[labels[row]]))
-    found = []
-    for row, probabilities in held_out.items():
-        label, proposed = labels[row], int(probabilities.argmax())
-        agreed = (votes[row] == proposed).all() and probabilities[label] <= IMPOSSIBLE
-        if proposed != label and agreed and probabilities[proposed] >= np.mean(usual.get(proposed, [0.5])):
-            found.append(Disputed(row, label, proposed, float(probabilities[proposed])))
-    found.sort(key=lambda one: (float(held_out[one.row][one.label]), one.row))
-    return tuple(found[:LISTED])
+    probabilities, labels = found.probabilities, found.labels.numpy()
+    rows, proposed = np.arange(len(labels)), probabilities.argmax(axis=1)
+    of_label = probabilities[rows, labels]
+    images = np.bincount(labels, minlength=probabilities.shape[1])
+    usual = np.bincount(labels, of_label, minlength=len(images)) / np.maximum(images, 1)
+    agreed = (found.logits.argmax(dim=-1).numpy() == proposed).all(axis=0)
+    clear = (probabilities[rows, proposed] >= usual[proposed]) & (of_label <= IMPOSSIBLE)
+    disputed = rows[(proposed != labels) & agreed & clear]
+    return tuple(
+        Disputed(found.rows[place], int(labels[place]), int(proposed[place]), float(probabilities[place].max()))
+        for place in disputed[np.argsort(of_label[disputed], kind="stable")][:LISTED]
+    )
 
 
 def still_disputed(earlier: Snapshot | None, known: Known) -> tuple[Disputed, ...]:

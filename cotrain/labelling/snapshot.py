@@ -48,6 +48,7 @@ class Snapshot:
     labels: int  # number of labels it was trained on
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]  # (n, C) of the ensemble; 0 for a class without labels and for unreadable images
+    temperature: float  # of these probabilities, fitted on held-out labels
     heads: NDArray[np.int64]  # (H, n) class of each head
     doubt: NDArray[np.float32]  # (n,) entropy of the ensemble in nats: the heads' own doubt and their disagreement
     stranger_score: NDArray[np.float32]  # (n,) higher: less likely to belong to any class

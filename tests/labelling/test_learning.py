@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import beta, chisquare
+from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
 from cotrain import from_arrays
@@ -122,12 +123,33 @@ def test_every_label_is_predicted_once_by_heads_that_have_not_seen_it() -> None:
     )
     seen: list[set[int]] = []
     found = held_out(fake_trainer(seen), dataset, split, "probabilities", seed=0)
-    assert sorted(found.probabilities) == list(range(24))
+    assert sorted(found.rows) == list(range(24))
+    assert [labels[row] for row in found.rows] == found.labels.tolist()
     assert len(seen) == 4
-    point = cross_validation_point(found, labels)
+    point = cross_validation_point(found, 24)
     assert point is not None
     assert (point.labels, point.error, point.by) == (24, pytest.approx(12.5), "cross-validation")
     assert point.low < 12.5 < point.high
+
+
+def test_probabilities_are_as_confident_as_held_out_labels_allow(teacher: Teacher) -> None:
+    rng = np.random.default_rng(0)
+    right = answered(teacher, range(60))
+    wrong = {row: int(rng.integers(3)) if row % 2 else label for row, label in right.labels.items()}
+    clear, noisy = (trained(teacher, Known(CLASSES, labels), estimate=True) for labels in (right.labels, wrong))
+    unfitted = trained(teacher, Known(CLASSES, wrong))
+    assert 1 <= clear.temperature < 1.5 < unfitted.temperature < noisy.temperature
+    assert np.array_equal(noisy.probabilities.argmax(axis=1), unfitted.probabilities.argmax(axis=1)), "same guesses"
+    assert noisy.probabilities.max(axis=1).mean() < unfitted.probabilities.max(axis=1).mean()
+    later = trained(teacher, Known(CLASSES, wrong), noisy)
+    assert later.temperature == noisy.temperature, "until the next estimate"
+
+
+def test_doubt_is_the_entropy_of_the_ensemble(teacher: Teacher) -> None:
+    snapshot = trained(teacher, answered(teacher, range(30)), estimate=True)
+    plain = snapshot.probabilities.astype(np.float64) ** snapshot.temperature
+    plain /= plain.sum(axis=1, keepdims=True)
+    assert np.allclose(snapshot.doubt, scipy_entropy(plain, axis=1), atol=1e-3)
 
 
 def test_too_few_labels_have_no_estimate(teacher: Teacher) -> None:

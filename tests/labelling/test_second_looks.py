@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.learning import Known, Snapshot
 from cotrain.labelling.second_looks import (
     disputed_labels,
@@ -25,6 +27,7 @@ def a_snapshot(disputed: tuple[Disputed, ...] = ()) -> Snapshot:
         labels=10,
         classes=CLASSES,
         probabilities=PROBABILITIES.astype(np.float32),
+        temperature=1.0,
         heads=np.zeros((3, 6), np.int64),
         doubt=np.zeros(6, np.float32),
         stranger_score=np.array([0.1, 0.5, 0.3, 0.9, 0.2, 0.0], np.float32),
@@ -58,18 +61,28 @@ def test_right_labels_are_not_disputed() -> None:
     assert snapshot.disputed == ()
 
 
-def held_out(*rows: list[float]) -> dict[int, np.ndarray]:
-    return {number: np.array(row, np.float32) for number, row in enumerate(rows)}
+def held_out(labels: list[int], *heads: list[list[float]]) -> HeldOut:
+    """Outputs with these probabilities, (H, n, C)."""
+    logits = torch.tensor(heads).clamp(min=1e-9).log()
+    return HeldOut(tuple(range(10, 10 + len(labels))), logits, torch.tensor(labels), "probabilities")
 
 
 def test_a_dispute_needs_all_heads_the_usual_probability_and_an_unlikely_label() -> None:
-    labels = dict.fromkeys(range(6), 0) | dict.fromkeys(range(6, 12), 1)
-    sure, doubtful, unusual = [0.01, 0.99, 0], [0.1, 0.9, 0], [0.01, 0.6, 0.39]
-    found = held_out(sure, doubtful, unusual, *[[0.8, 0.2, 0]] * 3, *[[0.2, 0.8, 0]] * 6)
-    agreed = {row: np.repeat(found[row].argmax(), 3) for row in found}
-    assert [one.row for one in disputed_labels(found, agreed, labels)] == [0], "0.1 is not unlikely, 0.6 not usual"
-    split = agreed | {0: np.array([1, 1, 0])}
-    assert disputed_labels(found, split, labels) == ()
+    labels = [0] * 6 + [1] * 6
+    sure, doubtful, unusual = [0.01, 0.99, 0.0], [0.1, 0.9, 0.0], [0.01, 0.6, 0.39]
+    outputs = [sure, doubtful, unusual, *[[0.8, 0.2, 0.0]] * 3, *[[0.2, 0.8, 0.0]] * 6]
+    (one,) = disputed_labels(held_out(labels, outputs, outputs, outputs))
+    assert (one.row, one.label, one.proposed, one.probability) == (10, 0, 1, pytest.approx(0.99)), "the sure one"
+    other = [[0.0, 0.4, 0.6], *outputs[1:]]
+    assert disputed_labels(held_out(labels, outputs, outputs, other)) == (), "a head disagrees"
+    nothing = HeldOut((), torch.zeros(1, 0, 2), torch.zeros(0, dtype=torch.int64), "probabilities")
+    assert disputed_labels(nothing) == ()
+
+
+def test_the_clearest_dispute_comes_first() -> None:
+    outputs = [[0.015, 0.985], [0.005, 0.995], *[[0.3, 0.7]] * 3]
+    found = disputed_labels(held_out([0, 0, 1, 1, 1], outputs, outputs))
+    assert [one.row for one in found] == [11, 10]
 
 
 def test_disputes_follow_their_classes_through_renaming_and_merging() -> None:
