@@ -30,6 +30,7 @@ class Bank:
     shape: tuple[int, int, int]  # channels, height and width of the features
     weak: int  # views of each training image
     strong: int
+    trunk: str = ""  # identifies the weights of the trunk that computed the features
 
     def plain(self, rows: NDArray[np.int64]) -> Tensor:
         """(n, C, h, w) features of the images as they are."""

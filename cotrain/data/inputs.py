@@ -63,7 +63,7 @@ class BankInputs:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"features": list(self.bank.shape)}
+        return {"features": list(self.bank.shape), "trunk": self.bank.trunk}
 
     def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
         return self.bank.plain(rows).to(device)

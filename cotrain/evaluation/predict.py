@@ -147,6 +147,11 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
     load_weights(net, tensors, path)
     net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
     height, width = facts["size"]
+    trunk = config.build_trunk(len(facts["classes"]), (height, width, facts["channels"]))
+    if trunk is not None and facts.get("trunk", trunk.weights) != trunk.weights:  # older runs do not know theirs
+        raise UserError(
+            f"{trunk.name} has other weights than when {folder} was trained; restore those weights, or train again"
+        )
     return Model(
         net,
         config,
@@ -156,7 +161,7 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
         tuple(facts.get("mean", ())),
         tuple(facts.get("std", ())),
         fitted_temperature(opened.result or {}) or 1.0,
-        config.build_trunk(len(facts["classes"]), (height, width, facts["channels"])),
+        trunk,
     )
 
 

@@ -87,7 +87,7 @@ def open_bank(
         raise UserError(
             f"cannot keep the features in {folder}: {error.strerror or error}; set COTRAIN_HOME to a folder with room"
         ) from error
-    bank = Bank(folder, store.places(dataset.hashes), shape, settings.weak, settings.strong)
+    bank = Bank(folder, store.places(dataset.hashes), shape, settings.weak, settings.strong, trunk.weights)
     return replace(dataset, bank=bank)
 
 

@@ -1,16 +1,18 @@
 """Multi-Head Co-Training whose vote also hears the neighbours: our variant for features that mean something already.
 
-Before training, the labels spread over a graph of the images' features. When a head votes on an image, its prediction
-is averaged with what reached the image over the graph. docs/methods/mhct_graph.md.
+The labels spread over a graph that joins similar images. When a head votes on an image, its prediction is averaged with
+what reached the image over the graph. The first graph compares the trunk's features; later ones, what the heads have
+learned to see. docs/methods/mhct_graph.md.
 """
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotrain.graph import neighbour_graph, propagate
 from cotrain.methods.mhct import MultiHeadCoTraining
-from cotrain.ops import heads_cross_entropy
+from cotrain.ops import evaluating, heads_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Pool, Term
 
 
@@ -22,9 +24,10 @@ class GraphCoTraining(MultiHeadCoTraining):
     reach: float = Field(
         0.9, gt=0, lt=1, description="alpha, how far labels spread: the share that each image takes from its neighbours"
     )
-    rounds: int = Field(
-        1, ge=1, description="how often the graph is made, evenly over training; once is enough for a frozen trunk"
-    )
+    rounds: int = Field(3, ge=1, description="how often the graph is made, evenly over training")
+
+    def extra(self, features: int) -> nn.Module:
+        return nn.Identity()
 
     def init(self, pool: Pool) -> dict[str, Tensor]:
         return {"spread": torch.zeros(pool.images, pool.classes)}
@@ -35,8 +38,7 @@ class GraphCoTraining(MultiHeadCoTraining):
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """Spread the labels over the graph of all training images. Given labels stay; rows without any stay zero."""
         rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
-        features = look.features(rows).float()
-        features = (features - features.mean(dim=0)) / features.std(dim=0).clamp(min=1e-4)
+        features = hidden_features(look, rows, pool.classes, learner) if learner.step else trunk_features(look, rows)
         seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
         seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
         spread = torch.from_numpy(propagate(neighbour_graph(features, self.neighbours), seeds.numpy(), self.reach))
@@ -57,3 +59,16 @@ class GraphCoTraining(MultiHeadCoTraining):
         reached = spread.any(dim=1, keepdim=True)
         share = torch.where(reached, self.graph_weight, 0.0)
         return torch.lerp(weak.float().softmax(dim=-1), spread.expand_as(weak), share).clamp(min=1e-12).log()
+
+
+def trunk_features(look: Look, rows: Tensor) -> Tensor:
+    """(n, D) features of the trunk, standardised."""
+    features = look.features(rows).float()
+    return (features - features.mean(dim=0)) / features.std(dim=0).clamp(min=1e-4)
+
+
+def hidden_features(look: Look, rows: Tensor, classes: int, learner: Learner) -> Tensor:
+    """(n, M D) what the last layer of each head sees, side by side; every head counts the same."""
+    with evaluating(learner.net):
+        hidden = look(rows)[:, :, classes:].float()
+    return torch.cat([*F.normalize(hidden, dim=-1)], dim=-1)

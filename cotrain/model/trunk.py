@@ -43,6 +43,15 @@ class Trunk:
         text = f"{VERSION} {self.digest} {self.images} {torch.__version__}"
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
+    @property
+    def weights(self) -> str:
+        """Identifies its weights, wherever they came from."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, tensor in sorted(self.net.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
     @torch.inference_mode()
     def features(self) -> tuple[int, int, int]:
         """Channels, height and width of the features."""

@@ -61,7 +61,7 @@ def adam(
         {"params": [p for p in net.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     groups = _divided(groups, slow)
-    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.999), foreach=True)
+    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.999), fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

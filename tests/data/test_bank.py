@@ -149,7 +149,7 @@ def test_evaluation_reads_the_plain_features(data: Dataset) -> None:
     inputs, rows = BankInputs(data.bank), np.array([50, 3, 3, 41])
     found, views = rows_and_views(inputs.plain(rows, CPU))
     assert np.array_equal(found, rows) and (views == CODES["plain"]).all()
-    assert inputs.facts == {"features": [2, 3, 1]}
+    assert inputs.facts == {"features": [2, 3, 1], "trunk": ""}
     assert inputs.at_once * 6 <= FEATURES_AT_ONCE
     assert BankInputs(replace(data.bank, shape=(4096, 32, 32))).at_once == 1
 

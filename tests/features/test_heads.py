@@ -14,7 +14,7 @@ from cotrain import UserError
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.model.family import Wanted
 from cotrain.model.multihead import MultiHead
-from cotrain.model.pretrained import FixedNorm, Head, Input, Sizes, Standardise, measuring
+from cotrain.model.pretrained import ByteDropout, FixedNorm, Head, Input, Sizes, Standardise, measuring
 from cotrain.model.trunk import FromPixels
 from cotrain.ops import evaluating
 from tests.features.tiny import (
@@ -45,7 +45,7 @@ def layers(module: nn.Module) -> list[str]:
 def test_heads_begin_with_features_and_are_linear_or_have_a_hidden_layer() -> None:
     with_hidden, linear = network(), network(hidden=None)
     assert layers(with_hidden.trunk) == layers(linear.trunk) == ["Identity"]
-    beginning = ["Flatten", "Standardise", "Dropout"]
+    beginning = ["Flatten", "Standardise", "ByteDropout"]
     for head in with_hidden.heads:
         assert layers(head) == [*beginning, "Linear", "LayerNorm", "GELU", "Dropout", "Linear"]
     for head in linear.heads:
@@ -67,6 +67,24 @@ def test_dropout_is_for_training_only(hidden: int | None) -> None:
     net.heads[0][0][2].register_forward_hook(lambda layer, given, made: seen.append((made == 0).float().mean()))
     net.train()(POOLED.repeat(200, 1, 1, 1))
     assert abs(seen[0] - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.75])
+def test_dropout_drops_its_share_of_features_and_scales_the_others(rate: float) -> None:
+    layer, ones = ByteDropout(rate), torch.ones(301, 333, requires_grad=True)  # not a multiple of 8
+    torch.manual_seed(0)
+    dropped = layer(ones)
+    exact = round(256 * rate) / 256
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - exact)])
+    for part in (dropped, *(dropped.flatten()[byte::8] for byte in range(8))):  # 8 bytes are drawn at once
+        share = (part == 0).float().mean().item()
+        assert abs(share - exact) < 5 * (exact * (1 - exact) / part.numel()) ** 0.5
+    dropped.sum().backward()
+    assert ones.grad is not None and torch.equal(ones.grad, dropped.detach())
+    torch.manual_seed(0)
+    assert torch.equal(layer(ones), dropped)
+    assert not torch.equal(layer(ones), dropped)
+    assert torch.equal(layer.eval()(ones), ones)
 
 
 def test_a_methods_dropout_is_before_the_last_layer_of_its_heads() -> None:

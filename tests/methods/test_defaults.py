@@ -31,7 +31,7 @@ RISING = {**ONE_NETWORK, "unsupervised_ramp": 0.4}  # Google's warm-up of 0.4 of
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mhct": CO_TRAINING,
     "mhct_routed": CO_TRAINING,
-    "mhct_graph": {**CO_TRAINING, "graph_weight": 0.5, "neighbours": 10, "reach": 0.9, "rounds": 1},
+    "mhct_graph": {**CO_TRAINING, "graph_weight": 0.5, "neighbours": 10, "reach": 0.9, "rounds": 3},
     "three_models": CO_TRAINING,
     "supervised": ONE_NETWORK,
     "pi_model": {**RISING, "unsupervised_weight": 10.0},

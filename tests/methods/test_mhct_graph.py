@@ -15,28 +15,44 @@ METHOD = GraphCoTraining(neighbours=3)
 
 
 class Points:
-    """Looks at made-up features."""
+    """Looks at made-up features: of the trunk, or (M, n, C + D) outputs of the heads."""
 
-    def __init__(self, features: Tensor) -> None:
-        self.all = features
+    def __init__(self, features: Tensor | None = None, outputs: Tensor | None = None) -> None:
+        self.of_trunk, self.of_heads = features, outputs
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        raise AssertionError("only the features are needed")
+        assert self.of_heads is not None, "only the features of the trunk are needed"
+        return self.of_heads[:, rows]
 
     def features(self, rows: Tensor, /) -> Tensor:
-        return self.all[rows]
+        assert self.of_trunk is not None, "only the outputs of the heads are needed"
+        return self.of_trunk[rows]
 
 
-def test_labels_spread_within_their_group_as_a_dense_solve_says() -> None:
-    noise = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(0))
-    features = 0.3 * noise + torch.where(torch.arange(ROWS) % 2 == 0, 3.0, -3.0)[:, None]
+def two_groups(seed: int) -> Tensor:
+    """(ROWS, 8): even rows are near one point, odd rows near another."""
+    noise = torch.randn(ROWS, 8, generator=torch.Generator().manual_seed(seed))
+    return 0.3 * noise + torch.where(torch.arange(ROWS) % 2 == 0, 3.0, -3.0)[:, None]
+
+
+@pytest.mark.parametrize("step", [0, 10])
+def test_labels_spread_within_their_group_as_a_dense_solve_says(step: int) -> None:
+    """Over the features of the trunk at first, then over what the three heads have learned."""
     rows, labels = torch.arange(ROWS), torch.tensor([0, 1])
     pool = Pool(rows[:2], labels, rows, ROWS, 3)
-    learner = a_learner(METHOD, a_net(METHOD))
-    METHOD.refresh(learner, pool, Points(features))
+    learner = a_learner(METHOD, a_net(METHOD), step=step)
+    if step == 0:
+        features = two_groups(0)
+        METHOD.refresh(learner, pool, Points(features))
+        features = (features - features.mean(0)) / features.std(0)
+    else:
+        hidden = torch.stack([two_groups(0), 9 * two_groups(1), two_groups(2)])
+        logits = torch.randn(3, ROWS, 3, generator=torch.Generator().manual_seed(3))
+        METHOD.refresh(learner, pool, Points(outputs=torch.cat([logits, hidden], dim=2)))
+        features = torch.cat([F.normalize(head, dim=1) for head in hidden], dim=1)
     spread = learner.memory["spread"]
 
-    unit = F.normalize((features - features.mean(0)) / features.std(0), dim=1).double().numpy()
+    unit = F.normalize(features, dim=1).double().numpy()
     similarity = unit @ unit.T
     np.fill_diagonal(similarity, -np.inf)
     kept = np.zeros_like(similarity)
@@ -92,5 +108,5 @@ def test_without_weight_it_is_plain_co_training() -> None:
 def test_the_graph_is_made_as_often_as_asked() -> None:
     rows = torch.arange(ROWS)
     pool = Pool(rows[:2], rows[:2], rows, ROWS, 3)
-    assert METHOD.refresh_steps(pool, 300, 64) == {0}
-    assert GraphCoTraining(rounds=3).refresh_steps(pool, 300, 64) == {0, 100, 200}
+    assert METHOD.refresh_steps(pool, 300, 64) == {0, 100, 200}
+    assert GraphCoTraining(rounds=1).refresh_steps(pool, 300, 64) == {0}

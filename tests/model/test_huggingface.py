@@ -1,12 +1,14 @@
 """Image models of Hugging Face, as tiny random ones in folders: what transformers computes is the reference."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import cotrain
@@ -188,3 +190,17 @@ def test_a_run_is_trained_loaded_and_predicts(
     images = photos().images[:5]
     loaded = cotrain.load(fitted.folder).predict(images).probabilities
     np.testing.assert_array_equal(loaded, fitted.model.predict(images).probabilities)
+
+
+def test_a_folder_whose_weights_have_changed_is_refused(tmp_path: Path, folders: dict[str, Path], tiny: Config) -> None:
+    folder = tmp_path / "dinov2"
+    shutil.copytree(folders["dinov2"], folder)
+    changes = {"optim.steps": 1, "bank.weak": 1, "bank.strong": 1, "run.runtime": "torch", "model.enlarge": 32}
+    config = tiny.changed({**changes, "model.backbone": f"hf:{folder}"})
+    fitted = cotrain.fit(photos(), out=tmp_path / "run", config=config)
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    tensors[min(tensors)] += 1
+    save_file(tensors, weights, {"format": "pt"})
+    with pytest.raises(UserError, match=f"hf:{re.escape(str(folder))} has other weights than when .*run was trained"):
+        cotrain.load(fitted.folder)
