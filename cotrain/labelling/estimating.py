@@ -7,18 +7,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from cotrain.data import Dataset, Split
-from cotrain.evaluation.calibration import SMALLEST, fit_temperature
+from cotrain.evaluation.calibration import SMALLEST
 from cotrain.labelling.snapshot import Known, Point, Snapshot
 from cotrain.ops import ensemble_probabilities
-from cotrain.pipeline.crossvalidation import FEWEST, estimate, folds_of
+from cotrain.pipeline.crossvalidation import FEWEST, folds_of
 
 FOLDS = 4
 RECENT = 50  # audit answers that count: older ones are about older models
 EARLIER = 2 / 3  # of the labels, for the model that the present one is compared with
 ENOUGH_TO_ADVISE = 30  # labels
 SETTLED = 2.0  # percent of the images
+BY_CHANCE = 1.2  # times what another seed changes
+TEMPERATURES = np.geomspace(1, 10, 47)  # at least 1: labels of hard images are no evidence for more confidence
+RESAMPLES = 1000
 
 Train = Callable[[Dataset, Split, NDArray[np.int64]], Tensor]  # data, split, rows -> logits (H, n, C)
 
@@ -38,10 +42,6 @@ class HeldOut:
         return ensemble_probabilities(self.logits, self.rule).numpy().astype(np.float32)
 
     @property
-    def wrong(self) -> NDArray[np.float64]:
-        return (self.probabilities.argmax(axis=1) != self.labels.numpy()).astype(np.float64)
-
-    @property
     def enough(self) -> bool:
         return len(self.rows) >= FEWEST
 
@@ -54,27 +54,40 @@ def held_out(train: Train, dataset: Dataset, split: Split, rule: str, seed: int)
     return HeldOut(tuple(rows), torch.cat(logits, dim=1) if rows else torch.zeros(1, 0, 2), dataset.labels[rows], rule)
 
 
-def cross_validation_point(found: HeldOut, labels: int) -> Point | None:
-    """The error over the held-out labels; None if there are too few to say.
+@dataclass(frozen=True)
+class Calibration:
+    """The temperature that fits the held-out labels, and the error to expect at it, in percent."""
 
-    It is biased if the labelled images were chosen for being informative: these are harder than the others, so the
-    error on all images is usually lower.
+    temperature: float
+    error: float
+    low: float
+    high: float
+
+
+def calibrated(found: HeldOut, unlabelled: Tensor, seed: int) -> Calibration | None:
+    """The error to expect on the unlabelled images by the ensemble's probabilities (n, C) for them; None: few labels.
+
+    The error over the held-out labels themselves would be far too high: images are asked for because they are hard, and
+    no two of them are alike. So these labels only set the temperature of the probabilities. The error is then what the
+    softened probabilities leave to the other classes, on average over the unlabelled images. The interval is that of
+    the temperature, by resampling the held-out labels; 95 %.
     """
     if not found.enough:
         return None
-    measured = estimate(found.wrong)
-    return Point(labels, measured.error, measured.low, measured.high, "cross-validation")
+    own, others = (_logs(each) for each in (ensemble_probabilities(found.logits, found.rule), unlabelled))
+    losses, errors = np.empty((len(TEMPERATURES), len(found.rows))), np.empty(len(TEMPERATURES))
+    for place, temperature in enumerate(TEMPERATURES):
+        losses[place] = cross_entropy(own / temperature, found.labels, reduction="none").numpy()
+        errors[place] = 100 * (1 - float((others / temperature).softmax(dim=-1).amax(dim=-1).mean()))
+    images = len(found.rows)
+    counts = np.random.default_rng(seed).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
+    low, high = np.quantile(errors[(losses @ counts.T).argmin(axis=0)], [0.025, 0.975])
+    best = int(losses.mean(axis=1).argmin())
+    return Calibration(float(TEMPERATURES[best]), float(errors[best]), float(low), float(high))
 
 
-def temperature_of(found: HeldOut) -> float | None:
-    """The temperature of the ensemble's probabilities that fits the held-out labels best; None with too few labels.
-
-    At least 1: harder images are asked first, so that these labels are no evidence for more confidence.
-    """
-    if not found.enough:
-        return None
-    ensemble = ensemble_probabilities(found.logits, found.rule).clamp(min=SMALLEST).log()
-    return max(1.0, fit_temperature(ensemble[None], found.labels, found.rule))
+def _logs(probabilities: Tensor) -> Tensor:
+    return probabilities.double().clamp(min=SMALLEST).log()
 
 
 def audit_point(known: Known) -> Point | None:
@@ -113,24 +126,21 @@ class Advice:
 TOO_EARLY = Advice(None, f"Label at least {ENOUGH_TO_ADVISE} images to see whether more labels pay.")
 
 
-def advice(labels: int, changed: float | None) -> Advice:
+def advice(labels: int, changed: float, by_chance: float) -> Advice:
     """Whether more labels pay, by the percentage of images whose predicted class the last third of the labels changed.
 
     The error cannot have fallen by more than this percentage. It is measured on all images, so that it does not matter
-    which ones were labelled.
+    which ones were labelled. Labels stop paying when it is small, or hardly more than what training with another seed
+    changes (`by_chance`).
     """
-    if labels < ENOUGH_TO_ADVISE or changed is None:
-        return TOO_EARLY
-    before = round(EARLIER * labels)
-    said = f"Since {before} labels, {changed:.1f} % of all images changed their predicted class"
+    assert labels >= ENOUGH_TO_ADVISE
+    said = f"The labels since the {round(EARLIER * labels)}th changed the guess for {changed:.1f} % of the images"
     if changed <= SETTLED:
         return Advice(False, f"{said}: more labels hardly pay.")
+    if changed <= BY_CHANCE * by_chance:
+        return Advice(False, f"{said}, hardly more than chance does: more labels hardly pay.")
     return Advice(True, f"{said}: more labels still pay.")
 
 
 def earlier_advice(earlier: Snapshot | None) -> Advice:
     return Advice(earlier.paying, earlier.advice) if earlier else TOO_EARLY
-
-
-def percent_changed(before: Tensor, now: Tensor) -> float:
-    return 100 * float((before != now).to(torch.float64).mean())

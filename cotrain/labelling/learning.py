@@ -18,16 +18,15 @@ from cotrain.evaluation.outputs import head_logits
 from cotrain.labelling.estimating import (
     EARLIER,
     ENOUGH_TO_ADVISE,
+    TOO_EARLY,
     Advice,
     HeldOut,
     advice,
     audit_point,
-    cross_validation_point,
+    calibrated,
     earlier_advice,
     extended,
     held_out,
-    percent_changed,
-    temperature_of,
 )
 from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
@@ -97,8 +96,8 @@ class Teacher:
 
     @cached_property
     def space(self) -> Space:
-        """Where the readable images are compared. The first question needs it; takes about a second."""
-        return space_of(self.bank, self.rows)
+        """Where the training images are compared. The first question needs it; takes about a second."""
+        return space_of(self.bank, self.dataset.train)
 
     def first(self, count: int, order: Order = "informative") -> list[int]:
         """Rows to ask for when there are no labels."""
@@ -116,10 +115,9 @@ class Teacher:
         asked = {*known.labels, *known.strangers, *hidden}
         if order == "random":
             return self._drawn(asked, count, stream=1)
-        outside = np.setdiff1d(self.rows, self.dataset.train).tolist()  # test images of the folder are not asked for
         if snapshot is None:
-            return representatives(self.space, asked, outside, count, self.seed)
-        return most_informative(self.space, snapshot.doubt[self.rows], asked, outside, count)
+            return representatives(self.space, asked, count, self.seed)
+        return most_informative(self.space, snapshot.doubt[self.space.rows], asked, count)
 
     def audit(self, known: Known, count: int, hidden: frozenset[int] = frozenset()) -> list[int]:
         """Uniformly random rows without a label. The error of the guesses for them has no bias."""
@@ -145,11 +143,10 @@ class Teacher:
         temperature, found = earlier.temperature if earlier else UNFITTED, earlier_advice(earlier)
         if estimate:
             checked = held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed)
-            curve, disputed = (
-                extended(curve, cross_validation_point(checked, len(lesson.labels))),
-                disputes(lesson, checked),
-            )
-            temperature, found = temperature_of(checked) or UNFITTED, self._advice(known, lesson, logits)
+            fit = calibrated(checked, self._unlabelled(logits, lesson), self.seed)
+            temperature, disputed = fit.temperature if fit else UNFITTED, disputes(lesson, checked)
+            point = Point(len(lesson.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None
+            curve, found = extended(curve, point), self._advice(known, lesson, logits)
         return Snapshot(
             labels=len(lesson.labels),
             classes=known.classes,
@@ -187,20 +184,36 @@ class Teacher:
         names = tuple(known.classes[label] for label in classes)
         return Lesson(replace(self.dataset, labels=everything, classes=names), split, classes, labels)
 
-    def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64]) -> Tensor:
+    def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64], config: Config | None = None) -> Tensor:
         """(H, n, C) logits for these rows."""
-        net = trained_net(self.config, dataset, split, CPU)
-        return head_logits(net, inputs_of(self.config, dataset, split), rows)
+        config = config or self.config
+        net = trained_net(config, dataset, split, CPU)
+        return head_logits(net, inputs_of(config, dataset, split), rows)
+
+    def _unlabelled(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        """(n, C) the ensemble's probabilities for the unlabelled training images."""
+        chosen = np.isin(self.rows, np.setdiff1d(lesson.split.unlabelled, lesson.split.labelled))
+        return ensemble_probabilities(logits, self.rule)[chosen]
+
+    def _guesses(self, lesson: Lesson, config: Config | None = None) -> NDArray[np.int64]:
+        """(n,) the ensemble's classes for the training images, numbered as on the page."""
+        return self._classes(self._trained(lesson.dataset, lesson.split, self.dataset.train, config), lesson)
+
+    def _classes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
+        return lesson.classes[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
 
     def _advice(self, known: Known, lesson: Lesson, logits: Tensor) -> Advice:
-        """By comparing with the model of the first two thirds of the labels."""
-        labels, changed = len(lesson.labels), None
+        """By comparing with the model of the first two thirds of the labels, and with one from another seed."""
+        labels = len(lesson.labels)
         before = self.lesson(known, round(EARLIER * labels))
-        if labels >= ENOUGH_TO_ADVISE and before.enough:
-            outputs = self._trained(before.dataset, before.split, self.rows), logits
-            then, now = (ensemble_probabilities(each, self.rule).argmax(dim=-1) for each in outputs)
-            changed = percent_changed(torch.from_numpy(before.classes)[then], torch.from_numpy(lesson.classes)[now])
-        return advice(labels, changed)
+        if labels < ENOUGH_TO_ADVISE or not before.enough:
+            return TOO_EARLY
+        guesses = self._classes(logits, lesson)[np.searchsorted(self.rows, self.dataset.train)]
+        other = quick(self.config, self.seed + 1)
+        changed, by_chance = (
+            100 * float((each != guesses).mean()) for each in (self._guesses(before), self._guesses(lesson, other))
+        )
+        return advice(labels, changed, by_chance)
 
     def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
         """(n, C) for all rows of the dataset and all classes of the page."""
@@ -222,7 +235,7 @@ class Teacher:
     def _stranger_score(self, lesson: Lesson, known: Known) -> NDArray[np.float32]:
         places = self.space.places(lesson.labels), self.space.places(known.strangers)
         scores = np.zeros(len(self.dataset.images), np.float32)
-        scores[self.rows] = stranger_scores(self.space.points, *places)
+        scores[self.space.rows] = stranger_scores(self.space.points, *places)
         return scores
 
 

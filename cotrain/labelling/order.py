@@ -78,8 +78,8 @@ def _reach(points: Floats) -> float:
     return max(float(np.sqrt(np.partition(squared, place, axis=1)[:, place]).mean()), 1e-3)
 
 
-def representatives(space: Space, asked: Collection[int], hidden: Collection[int], count: int, seed: int) -> list[int]:
-    """The rows that stand for clusters without an image that was asked, none of them `asked` or `hidden`.
+def representatives(space: Space, asked: Collection[int], count: int, seed: int) -> list[int]:
+    """The rows that stand for clusters of which no image was asked, the largest cluster first.
 
     There are as many clusters as images asked and to be asked (as in TypiClust: Hacohen, Dekel and Weinshall, 2022).
     """
@@ -90,22 +90,19 @@ def representatives(space: Space, asked: Collection[int], hidden: Collection[int
     clusters = min(len(before) + count, CLUSTERS, len(np.unique(some, axis=0)))
     model = KMeans(clusters, n_init=1, max_iter=30, random_state=seed).fit(some)
     member = model.predict(space.points)
-    free = np.setdiff1d(np.arange(len(space.rows)), np.union1d(before, space.places(hidden)))
     size, known = np.bincount(member, minlength=clusters), np.bincount(member[before], minlength=clusters) > 0
     chosen: list[int] = []
     for cluster in np.lexsort((-size, known)).tolist():
-        own = free[member[free] == cluster]
+        own = np.flatnonzero(member == cluster)
         if len(own) and len(chosen) < count and not known[cluster]:
             distances = ((space.points[own] - model.cluster_centers_[cluster]) ** 2).sum(axis=1)
             chosen.append(int(space.rows[own[distances.argmin()]]))
-    more = most_informative(space, None, {*asked, *chosen}, hidden, count - len(chosen))
+    more = most_informative(space, None, {*asked, *chosen}, count - len(chosen))
     return [*chosen, *more]
 
 
-def most_informative(
-    space: Space, doubt: Floats | None, asked: Collection[int], hidden: Collection[int], count: int
-) -> list[int]:
-    """The rows to ask for, best first, none of them `asked` (which cover others) or `hidden` (which do not).
+def most_informative(space: Space, doubt: Floats | None, asked: Collection[int], count: int) -> list[int]:
+    """The rows to ask for, best first, none of them `asked`.
 
     `doubt` (n,) is how much each image of the space counts; None: all the same.
     """
@@ -114,8 +111,7 @@ def most_informative(
     covered = np.zeros(len(references), np.float32)
     if len(before := space.places(asked)):
         covered = space.covered(references, before).max(axis=0)
-    excluded = np.union1d(before, space.places(hidden))
-    free = evenly(np.setdiff1d(np.arange(len(space.rows)), excluded), CANDIDATES)
+    free = evenly(np.setdiff1d(np.arange(len(space.rows)), before), CANDIDATES)
     if not len(free) or count < 1:
         return []
     covers = space.covered(references, free)

@@ -13,7 +13,7 @@ from torch import Tensor
 from cotrain import from_arrays
 from cotrain.data import Dataset, Split
 from cotrain.labelling import estimating
-from cotrain.labelling.estimating import advice, audit_point, cross_validation_point, extended, held_out
+from cotrain.labelling.estimating import HeldOut, advice, audit_point, calibrated, extended, held_out
 from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
 from cotrain.recipes import recipe_named
 from cotrain.types import UserError
@@ -126,10 +126,54 @@ def test_every_label_is_predicted_once_by_heads_that_have_not_seen_it() -> None:
     assert sorted(found.rows) == list(range(24))
     assert [labels[row] for row in found.rows] == found.labels.tolist()
     assert len(seen) == 4
-    point = cross_validation_point(found, 24)
-    assert point is not None
-    assert (point.labels, point.error, point.by) == (24, pytest.approx(12.5), "cross-validation")
-    assert point.low < 12.5 < point.high
+    assert (found.probabilities.argmax(axis=1) != found.labels.numpy()).sum() == 3
+
+
+def outputs(labels: int, sharpness: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits (1, n, 4) that are too confident by the factor `sharpness`, and labels drawn from the true chances."""
+    rng = np.random.default_rng(seed)
+    logits = torch.from_numpy(rng.normal(0, 1.5, (labels, 4)))
+    chances = logits.softmax(dim=-1).numpy()
+    return sharpness * logits[None], torch.tensor([int(rng.choice(4, p=each)) for each in chances])
+
+
+def test_the_expected_error_is_that_of_calibrated_probabilities() -> None:
+    (own, labels), (others, truths) = outputs(400, 2.5), outputs(4000, 2.5, seed=1)
+    fit = calibrated(HeldOut(tuple(range(400)), own, labels, "probabilities"), others[0].softmax(dim=-1), seed=0)
+    assert fit is not None
+    assert fit.temperature == pytest.approx(2.5, rel=0.15)
+    measured = 100 * float((others[0].argmax(dim=-1) != truths).double().mean())
+    assert fit.error == pytest.approx(measured, abs=4)
+    assert fit.low <= fit.error <= fit.high
+    assert fit.high - fit.low < 12
+    few = HeldOut(tuple(range(9)), own[:, :9], labels[:9], "probabilities")
+    assert calibrated(few, others[0].softmax(dim=-1), seed=0) is None
+
+
+def test_the_interval_of_the_expected_error_covers_it_nine_times_of_ten() -> None:
+    truth = outputs(3000, 2.0, seed=999)[0][0]
+    expected = 100 * (1 - float((truth / 2).softmax(dim=-1).amax(dim=-1).mean()))
+    covered = []
+    for seed in range(40):
+        own, labels = outputs(60, 2.0, seed)
+        fit = calibrated(HeldOut(tuple(range(60)), own, labels, "probabilities"), truth.softmax(dim=-1), seed)
+        assert fit is not None
+        covered.append(fit.low <= expected <= fit.high)
+    assert np.mean(covered) >= 0.85
+
+
+def test_the_estimate_holds_though_hard_images_were_labelled(teacher: Teacher) -> None:
+    rows = teacher.first(12)
+    snapshot = trained(teacher, answered(teacher, rows))
+    rows += teacher.next(snapshot, answered(teacher, rows), frozenset(), 18)
+    late = trained(teacher, answered(teacher, rows), snapshot, estimate=True)
+    unlabelled = np.setdiff1d(teacher.dataset.train, rows)
+    guesses = late.probabilities[unlabelled].argmax(axis=1)
+    measured = 100 * (guesses != teacher.dataset.labels.numpy()[unlabelled]).mean()
+    (point,) = late.curve
+    assert (point.labels, point.by) == (30, "cross-validation")
+    assert point.low <= point.error <= point.high
+    assert abs(point.error - measured) < 15
 
 
 def test_probabilities_are_as_confident_as_held_out_labels_allow(teacher: Teacher) -> None:
@@ -206,22 +250,23 @@ def test_the_curve_and_the_advice_are_carried_on(teacher: Teacher) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "changed", "paying"), [(29, 0.0, None), (60, None, None), (60, 1.9, False), (60, 2.1, True)]
+    ("changed", "by_chance", "paying"), [(1.9, 0.0, False), (2.1, 0.0, True), (12.0, 9.0, True), (12.0, 11.0, False)]
 )
-def test_labels_pay_while_they_change_predictions(labels: int, changed: float | None, paying: bool | None) -> None:
-    found = advice(labels, changed)
+def test_labels_pay_while_they_change_predictions(changed: float, by_chance: float, paying: bool) -> None:
+    found = advice(60, changed, by_chance)
     assert found.paying is paying
+    assert f"since the 40th changed the guess for {changed} % of the images" in found.words
     assert found.words.endswith(".")
-    if paying is not None:
-        assert "Since 40 labels" in found.words
 
 
-def test_labels_stop_paying_on_clear_classes_and_not_on_noise(teacher: Teacher) -> None:
+def test_labels_stop_paying_on_clear_classes_and_not_when_they_bring_news(teacher: Teacher) -> None:
     clear = trained(teacher, answered(teacher, range(60)), estimate=True)
     assert clear.paying is False
-    rng = np.random.default_rng(0)
-    noise = trained(teacher, Known(CLASSES, {row: int(rng.integers(3)) for row in range(60)}), estimate=True)
-    assert noise.paying is True
+    labels = answered(teacher, range(60)).labels
+    late = [row for row, label in labels.items() if label == 2]  # a class that the first labels do not know
+    ordered = {row: label for row, label in labels.items() if label < 2} | dict.fromkeys(late, 2)
+    news = trained(teacher, Known(CLASSES, ordered), estimate=True)
+    assert news.paying is True
 
 
 def test_a_quick_training_is_never_longer_than_the_usual_one() -> None:
