@@ -24,6 +24,8 @@ class NotSaved(OSError):
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
     """Hold the lock of a journal, so that only one process labels a folder."""
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent} for the labels; create it first")
     lock = FileLock(path.with_name(f".{path.stem}.lock"))
     try:
         lock.acquire(blocking=False)

@@ -15,7 +15,7 @@ from cotrain.data.files import walk
 from cotrain.labelling.book import Book, Seen
 from cotrain.labelling.events import STRANGER, How, Refused
 from cotrain.labelling.finishing import Finishing
-from cotrain.labelling.images import NotShown, Pictures
+from cotrain.labelling.images import NotShown, Outside, Pictures
 from cotrain.labelling.learning import Known, Order
 from cotrain.labelling.trainer import Model, Prepare, Task, Trainer
 
@@ -111,6 +111,8 @@ class Session:
         return {self.image(row): value for row, value in seen.items()}
 
     def image(self, row: int) -> str:
+        if row < len(self.dataset.paths) and not self.pictures.is_inside(self.dataset.paths[row]):
+            raise Outside("this file is a link out of the folder")
         if row not in self.askable:
             raise NotShown(f"there is no image {row}")
         return self.dataset.paths[row]

@@ -119,7 +119,7 @@ class Client:
 
     def wait(self, condition: Callable[[Any], Any]) -> Any:
         """The first state for which the condition holds."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + 60
         while not condition(state := self.state):
             assert time.monotonic() < end, state
             time.sleep(0.02)

@@ -117,7 +117,11 @@ def test_only_one_process_labels_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write to .*use --labels FILE"), only_one(tmp_path / "file" / NAME):
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("cotrain.labelling.journal.FileLock.acquire", read_only)
+    wanted = r"cannot write to .* \(Read-only file system\); use --labels FILE"
+    with pytest.raises(UserError, match=wanted), only_one(tmp_path / NAME):
         pass

@@ -61,7 +61,7 @@ function errorPanel() {
   return h("section", { class: "panel" }, h("h2", {}, "Estimated error"), h("p", { class: "advice" }, state.advice),
     curve(state.curve, { width: 640, height: 220 }),
     h("p", { class: "legend" }, h("span", { class: "validated" }, "cross-validation over the labels"), h("span", { class: "audit" }, "random check")),
-    h("p", { class: "soft" }, "Bands and bars are 95 % confidence intervals. Images that the model asks for are harder than average, so cross-validation tends to overstate the error."),
+    h("p", { class: "soft" }, "The error that the model is expected to make on the unlabelled images. Bands and bars are 95 % confidence intervals. The random check is the more reliable of the two."),
     h("details", {}, h("summary", {}, "All numbers"), h("ul", {}, rows)));
 }
 
