@@ -33,21 +33,24 @@ def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat([block.values for block in found]), torch.cat([block.indices for block in found])
 
 
-_latest: dict[tuple[bytes, int], sparse.csr_array] = {}
+_kept: dict[tuple[bytes, int], sparse.csr_array] = {}
 
 
-def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
+def neighbour_graph(features: Tensor, k: int, *, keep: bool = False) -> sparse.csr_array:
     """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0.
 
-    The latest graph is kept: the folds of a cross-validation, and trainings with a few more labels, use the same one.
+    With `keep`, the graph is kept until another one is: for features that do not change from training to training, such
+    as those of a frozen trunk in the folds of a cross-validation.
     """
-    global _latest
+    global _kept
     unit = F.normalize(features.float(), dim=1)
+    if not keep:
+        return _graph(unit, k)
     key = hashlib.blake2b(unit.cpu().numpy().tobytes()).digest(), k
-    graph = _latest.get(key)
+    graph = _kept.get(key)
     if graph is None:
         graph = _graph(unit, k)
-        _latest = {key: graph}
+        _kept = {key: graph}
     return graph.copy()
 
 

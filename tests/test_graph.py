@@ -114,14 +114,16 @@ def test_alignment_of_classes_that_nobody_predicts_and_of_no_images_is_finite() 
         assert aligned(np.zeros((0, 3)), np.full(3, 1 / 3)).shape == (0, 3)
 
 
-def test_the_graph_of_the_same_features_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = neighbour_graph(points(seed=5), 4)
+def test_a_kept_graph_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = neighbour_graph(points(seed=5), 4, keep=True)
     expected = first.toarray()
     first.data[:] = 0  # a caller's copy
     calls: list[int] = []
     monkeypatch.setattr(graph, "nearest", lambda unit, k: calls.append(k) or nearest(unit, k))
-    assert np.array_equal(neighbour_graph(points(seed=5), 4).toarray(), expected)
-    assert not calls
-    neighbour_graph(points(seed=5), 3)
-    neighbour_graph(points(seed=6), 3)
-    assert calls == [3, 3], "other features or another k make another graph"
+    neighbour_graph(points(seed=6), 4)
+    assert calls == [4], "this one is not kept, and replaces none"
+    assert np.array_equal(neighbour_graph(points(seed=5), 4, keep=True).toarray(), expected)
+    assert calls == [4]
+    neighbour_graph(points(seed=5), 3, keep=True)
+    neighbour_graph(points(seed=6), 3, keep=True)
+    assert calls == [4, 3, 3], "other features or another k make another graph"

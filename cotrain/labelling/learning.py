@@ -42,7 +42,7 @@ __all__ = ["Disputed", "Known", "Order", "Point", "Snapshot", "Teacher", "intera
 
 QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
 FASTER = 2  # times the learning rate, because there are fewer steps
-UNFITTED = 2.0  # temperature of the probabilities until there are enough labels to fit one
+UNFITTED = 1.5  # temperature of the probabilities until there are enough labels to fit one
 CPU = torch.device("cpu")  # heads on a bank are too small to gain from another device
 
 
