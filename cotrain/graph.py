@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +33,32 @@ def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat([block.values for block in found]), torch.cat([block.indices for block in found])
 
 
-def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
-    """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0."""
+_kept: dict[tuple[bytes, int], sparse.csr_array] = {}
+
+
+def neighbour_graph(features: Tensor, k: int, *, keep: bool = False) -> sparse.csr_array:
+    """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0.
+
+    With `keep`, the graph is kept until another one is: for features that do not change from training to training, such
+    as those of a frozen trunk in the folds of a cross-validation.
+    """
+    global _kept
+    unit = F.normalize(features.float(), dim=1)
+    if not keep:
+        return _graph(unit, k)
+    key = hashlib.blake2b(unit.cpu().numpy().tobytes()).digest(), k
+    graph = _kept.get(key)
+    if graph is None:
+        graph = _graph(unit, k)
+        _kept = {key: graph}
+    return graph.copy()
+
+
+def _graph(unit: Tensor, k: int) -> sparse.csr_array:
     from scipy import sparse  # slow to import
 
-    rows = len(features)
-    similarity, places = nearest(F.normalize(features.float(), dim=1), k)
+    rows = len(unit)
+    similarity, places = nearest(unit, k)
     values = similarity.clamp(min=0).double().cpu().numpy().ravel()
     starts = np.repeat(np.arange(rows), similarity.shape[1])
     directed = sparse.csr_array((values, (starts, places.cpu().numpy().ravel())), shape=(rows, rows))

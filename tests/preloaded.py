@@ -7,6 +7,7 @@ import torch
 import torch._dynamo  # which optimisers import
 import torch.distributed.run
 
+import cotrain.labelling.serving  # noqa: F401
 import tests.processes  # noqa: F401
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.augment.views import pixels

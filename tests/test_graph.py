@@ -112,3 +112,18 @@ def test_alignment_of_classes_that_nobody_predicts_and_of_no_images_is_finite() 
     with np.errstate(all="raise"):
         assert np.array_equal(aligned(certain, np.array([0, 0.5, 0.5])), certain)
         assert aligned(np.zeros((0, 3)), np.full(3, 1 / 3)).shape == (0, 3)
+
+
+def test_a_kept_graph_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = neighbour_graph(points(seed=5), 4, keep=True)
+    expected = first.toarray()
+    first.data[:] = 0  # a caller's copy
+    calls: list[int] = []
+    monkeypatch.setattr(graph, "nearest", lambda unit, k: calls.append(k) or nearest(unit, k))
+    neighbour_graph(points(seed=6), 4)
+    assert calls == [4], "this one is not kept, and replaces none"
+    assert np.array_equal(neighbour_graph(points(seed=5), 4, keep=True).toarray(), expected)
+    assert calls == [4]
+    neighbour_graph(points(seed=5), 3, keep=True)
+    neighbour_graph(points(seed=6), 3, keep=True)
+    assert calls == [4, 3, 3], "other features or another k make another graph"

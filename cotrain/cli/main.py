@@ -18,6 +18,7 @@ from cotrain.cli.describe import describe_command, settings_table
 from cotrain.cli.evaluate import evaluate_command
 from cotrain.cli.export import export_command
 from cotrain.cli.fit import fit_command
+from cotrain.cli.label import label_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
 from cotrain.cli.study import studies_table, study_command
@@ -36,6 +37,7 @@ app = App(
 console = Console()
 ALL_RANKS = 2**31
 app.command(fit_command, name="fit")
+app.command(label_command, name="label")
 app.command(evaluate_command, name="evaluate")
 app.command(predict_command, name="predict")
 app.command(export_command, name="export")

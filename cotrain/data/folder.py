@@ -104,7 +104,7 @@ def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
 
 
 def _ignored(files: Sequence[Found]) -> list[str]:
-    others = sorted(file.path for file in files if not file.is_image and not file.path.endswith(".csv"))
+    others = sorted(file.path for file in files if not file.is_image and not file.path.endswith((".csv", ".jsonl")))
     if not others:
         return []
     more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""

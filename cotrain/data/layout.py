@@ -74,7 +74,7 @@ def _table(folder: Path, settings: DataSettings) -> Path | None:
 
 def _by_table(folder: Path, paths: list[str], table: Path, settings: DataSettings) -> Layout:
     listed, missing = _listed(table, folder, paths, settings)
-    parts = [_part(path) for path in paths]
+    parts = [part_of(path) for path in paths]
     labels = [listed.get(row) for row in range(len(paths))]
     return _without_unlabelled_tests(Layout(f"a folder with labels in {table.name}", labels, parts, missing=missing))
 
@@ -104,7 +104,7 @@ def _by_lists(folder: Path, paths: list[str], settings: DataSettings) -> Layout:
     return _as_mini_imagenet(paths, layout) if few_shot else _without_unlabelled_tests(layout)
 
 
-def _part(path: str) -> str:
+def part_of(path: str) -> str:
     top, slash, _ = path.partition("/")
     return PARTS.get(top.casefold(), TRAIN) if slash else TRAIN
 
@@ -120,7 +120,7 @@ def _by_parts(paths: list[str]) -> Layout:
         named = not _is_unlabelled(top) and len(inside) > 1 and not _is_unlabelled(inside[0])
         labels.append(inside[0] if named else None)
     tops = sorted({f"{path.split('/')[0]}/" for path in paths if "/" in path})
-    layout = Layout(f"{', '.join(tops)} with one folder per class", labels, [_part(path) for path in paths])
+    layout = Layout(f"{', '.join(tops)} with one folder per class", labels, [part_of(path) for path in paths])
     return _without_unlabelled_tests(layout)
 
 

@@ -5,11 +5,11 @@ import csv
 import io
 import os
 import posixpath
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
 
 from cotrain.data.decode import SUFFIXES
@@ -23,6 +23,7 @@ NO_LABEL = {
     "unlabelled",
     "unlabeled",
 }  # pandas writes nan for an empty cell
+MINUS_ONE = "-1"  # unlabelled too, if all other classes are numbers
 
 # Guesses for column names, in order of preference.
 PATH_NAMES = (
@@ -43,45 +44,72 @@ class LabelRow:
     label: str | None  # None: unlabelled
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A label table as it is written, so that some of its cells can be changed and all others kept."""
+
+    delimiter: str
+    header: list[str] | None  # None: the first line is a row
+    path_at: int  # column
+    label_at: int
+    records: list[list[str]]  # cells, with those of the header above
+    rows: list[LabelRow]  # what the records mean
+
+
 def read_table(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> list[LabelRow]:
     """The rows of a CSV file. The delimiter and the columns are guessed from the first line."""
+    return read_sheet(file, path_column=path_column, label_column=label_column).rows
+
+
+def read_sheet(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> Sheet:
     text = _text(file)
     delimiter = _guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
-    records: Iterator[tuple[int, list[str]]] = _records(file, text, delimiter)
-    line, header = next(records, (0, []))
-    if not header:
+    numbered = list(_records(file, text, delimiter))
+    if not numbered:
         raise UserError(f"{file} is empty; it needs a column of image files and a column of labels")
-    if path_column is None and label_column is None and _is_image(header[0]):
-        records = chain([(line, header)], records)
+    first, header = numbered[0][1], None
+    if path_column is None and label_column is None and _is_image(first[0]):
         path_at, label_at = 0, 1
     else:
-        path_at, label_at = _columns(file, header, path_column, label_column)
+        path_at, label_at = _columns(file, first, path_column, label_column)
+        header, numbered = first, numbered[1:]
     rows = []
-    for line, cells in records:
+    for line, cells in numbered:
         where = f"{file}, line {line}"
         if len(cells) <= max(path_at, label_at):
             raise UserError(
                 f"{where} has no cell for the {'path' if len(cells) <= path_at else 'label'}; "
                 f"separate cells with {delimiter!r}, even before an empty label"
             )
-        if _has_text(cells[len(header) :]):
+        if _has_text(cells[len(first) :]):
             raise UserError(
-                f"{where} has {len(cells)} cells but the first line has {len(header)}; "
+                f"{where} has {len(cells)} cells but the first line has {len(first)}; "
                 f"quote any cell that contains {delimiter!r}"
             )
         if not cells[path_at].strip():
             raise UserError(f"{where} has no image path; add one or remove the line")
-        label = _nfc(cells[label_at].strip())
+        label = from_safe(_nfc(cells[label_at].strip()))
         rows.append(LabelRow(line, cells[path_at], None if label in NO_LABEL else label))
     if not rows:
         raise UserError(f"{file} has no rows below its header; add one line per labelled image")
-    return _without_minus_one(rows)
+    cells_of = [cells for _, cells in numbered]
+    return Sheet(delimiter, header, path_at, label_at, cells_of, _without_minus_one(rows))
+
+
+def safe(label: str) -> str:
+    """The label as a cell that a spreadsheet does not take for a formula: '=SUM for =SUM."""
+    return f"'{label}" if re.match(r"'*[=+\-@]", label) else label
+
+
+def from_safe(cell: str) -> str:
+    """The label that `safe` made this cell of."""
+    return cell[1:] if re.match(r"'+[=+\-@]", cell) else cell
 
 
 def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
     """If classes are numbers, -1 means unlabelled, as in scikit-learn."""
-    numbers = all(row.label.isdigit() or row.label == "-1" for row in rows if row.label is not None)
-    return [replace(row, label=None) if numbers and row.label == "-1" else row for row in rows]
+    numbers = all(row.label.isdigit() or row.label == MINUS_ONE for row in rows if row.label is not None)
+    return [replace(row, label=None) if numbers and row.label == MINUS_ONE else row for row in rows]
 
 
 def _text(file: Path) -> str:
@@ -195,11 +223,9 @@ def match(
 
     Paths in `files` are relative to `folder`.
     """
-    find = _Finder(files, table, folder)
     named: dict[int, LabelRow] = {}
     missing = []
-    for row in rows:
-        index = find(row)
+    for row, index in zip(rows, locate(rows, files, table=table, folder=folder), strict=True):
         if index is None:
             missing.append(row)
             continue
@@ -212,6 +238,12 @@ def match(
         if before is None or before.label is None:
             named[index] = row
     return {index: row.label for index, row in named.items()}, missing
+
+
+def locate(rows: Sequence[LabelRow], files: Sequence[str], *, table: Path, folder: Path) -> list[int | None]:
+    """For each row, the index in `files` of the file that it names, if there is one."""
+    find = _Finder(files, table, folder)
+    return [find(row) for row in rows]
 
 
 class _Finder:

@@ -38,10 +38,12 @@ class GraphCoTraining(MultiHeadCoTraining):
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """Spread the labels over the graph of all training images. Given labels stay; rows without any stay zero."""
         rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
-        features = hidden_features(look, rows, pool.classes, learner) if learner.step else trunk_features(look, rows)
+        first = learner.step == 0
+        features = trunk_features(look, rows) if first else hidden_features(look, rows, pool.classes, learner)
+        graph = neighbour_graph(features, self.neighbours, keep=first)
         seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
         seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
-        spread = torch.from_numpy(propagate(neighbour_graph(features, self.neighbours), seeds.numpy(), self.reach))
+        spread = torch.from_numpy(propagate(graph, seeds.numpy(), self.reach))
         spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread)
         learner.memory["spread"][rows] = spread.to(learner.memory["spread"])
 

@@ -48,10 +48,10 @@ def rename_synced(temporary: Path, path: Path) -> None:
     with open(temporary, "r+b") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder, so that a rename in it survives a power cut. Windows cannot open a folder for this."""
     if sys.platform == "win32":
         return

@@ -1,0 +1,210 @@
+"""The labels of a folder while people change them: what they say goes to the journal, then to labels.csv."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cotrain.labelling.events import (
+    MOST_CLASSES,
+    STRANGER,
+    Clear,
+    Event,
+    How,
+    Label,
+    Merge,
+    NewClass,
+    Refused,
+    Rename,
+    Skip,
+    Undo,
+    Written,
+    class_name,
+)
+from cotrain.labelling.journal import Journal, up_to
+from cotrain.labelling.labels import Labels, check_consistent, last_undoable, replay
+from cotrain.labelling.table import ABSENT, Content, Edited, LabelTable
+from cotrain.types import UserError
+
+STRANGER_NAME = "does not belong"
+FOLDERS = "class folders"
+CONFLICT = -1  # seen: people disagree
+Seen = Mapping[str, int | None]  # image -> the value that the person saw; None: no label
+
+
+class Book:
+    """All methods may be called by several threads at once."""
+
+    def __init__(self, journal: Journal, table: LabelTable) -> None:
+        self.journal, self.table = journal, table
+        self.labels = replay(journal.events)
+        self.on_change: Callable[[], None] = lambda: None
+        self.problem = ""  # why labels.csv could not be written
+        self.news = ""  # what happened to labels.csv
+        self._present = set(table.images)
+        self._known_digest = next(
+            (event.digest for event in reversed(journal.events) if isinstance(event, Written)), ABSENT
+        )
+        self._lock, self._saving = threading.RLock(), threading.Lock()
+        self._saved: tuple[Labels, object] | None = None  # the labels that labels.csv holds, and its stamp
+
+    def start(self, in_folders: Mapping[str, str]) -> None:
+        """Take over the labels that exist: those of labels.csv, or of class folders if nobody labelled before."""
+        content = self.table.read()
+        if content is not None:
+            self._take_over(content)
+        elif not self.journal.events:
+            self._import(in_folders, {}, FOLDERS, "import")
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self.journal.events
+
+    def label(self, seen: Seen, number: int, *, who: str, how: How, guess: int | None = None) -> None:
+        """Give these images a class, or STRANGER. Labels of others that the person did not see are kept beside it."""
+        with self._lock:
+            number = self._known(number)
+            name = self.labels.names.get(number, STRANGER_NAME)
+            groups: dict[bool, list[str]] = {}
+            for image, value in seen.items():
+                groups.setdefault(self._is_informed(image, value), []).append(image)
+            for replaces, images in groups.items():
+                self._add(
+                    Label, who=who, how=how, number=number, name=name, images=images, replaces=replaces, guess=guess
+                )
+
+    def clear(self, images: Sequence[str], *, who: str, how: How) -> None:
+        self._add(Clear, who=who, how=how, images=images)
+
+    def skip(self, images: Sequence[str], *, who: str, how: How) -> None:
+        self._add(Skip, who=who, how=how, images=images)
+
+    def new_class(self, name: str, *, who: str, how: How) -> int:
+        with self._lock:
+            name = class_name(name)
+            self.labels.check_new(name)
+            return self._new_class(name, who, how)
+
+    def rename(self, number: int, name: str, *, who: str, how: How) -> None:
+        with self._lock:
+            number, name = self._known(number, stranger=False), class_name(name)
+            self.labels.check_new(name, apart_from=number)
+            self._add(Rename, who=who, how=how, number=number, name=name)
+
+    def merge(self, number: int, into: int, *, who: str, how: How) -> None:
+        with self._lock:
+            number, into = self._known(number, stranger=False), self._known(into, stranger=False)
+            if number == into:
+                raise Refused("a class cannot be merged with itself")
+            self._add(Merge, who=who, how=how, number=number, into=into)
+
+    def undo(self, *, who: str, how: How) -> Event:
+        """Take back the newest thing that this person did, and return it."""
+        with self._lock:
+            event = last_undoable(self.events, who)
+            if event is None:
+                raise Refused("there is nothing to undo")
+            undone = {one.of for one in self.events if isinstance(one, Undo)} | {event.id}
+            labels = replay([one for one in self.events if one.id not in undone and not isinstance(one, Undo)])
+            check_consistent(labels)
+            self.journal.add(Undo, who=who, how=how, of=event.id)
+            self.labels = labels
+            self.on_change()
+            return event
+
+    def save(self) -> None:
+        """Write labels.csv if labels or the file changed. If that fails, `problem` says why; the journal has it all."""
+        with self._saving:
+            if self._saved == (self.labels, self.table.stamp()):
+                return
+            try:
+                self._save()
+                self._report("")
+            except Edited:
+                return  # somebody is writing it at this moment; the next save sees what they wrote
+            except UserError as error:
+                self._report(f"{self.table.path.name} is not written. {str(error)[:1].upper()}{str(error)[1:]}.")
+            except OSError as error:
+                self._report(f"{self.table.path.name} cannot be written: {error.strerror or error}.")
+
+    def _save(self) -> None:
+        content = self.table.read()
+        digest = content.digest if content else ABSENT
+        if content is not None and digest != self._known_digest:
+            self._merge_edits(content)
+        with self._lock:
+            labels = self.labels
+        wanted = {image: name for image, name in labels.by_name.items() if image in self._present}
+        if wanted != (content.labels if content else {}):
+            digest = self.table.write(wanted, content)
+        if digest != self._known_digest:
+            self._written(digest)
+        self._saved = (labels, self.table.stamp())
+
+    def _report(self, problem: str) -> None:
+        safe = f" All labels are safe in {self.journal.path.name}, and cotrain keeps trying."
+        if (said := problem and problem + safe) != self.problem:
+            self.problem = said
+            self.on_change()
+
+    def _merge_edits(self, content: Content) -> None:
+        copy = self.table.keep_copy()
+        self._take_over(content)
+        self.news = f"Somebody edited {self.table.path.name}. The edits were merged; {copy.name} is a copy of them."
+        self.on_change()
+
+    def _take_over(self, content: Content) -> None:
+        """Import what somebody changed in labels.csv since it was last written here."""
+        if content.digest == self._known_digest:
+            return
+        with self._lock:
+            written = next((event.id for event in reversed(self.events) if isinstance(event, Written)), 0)
+            before = replay(up_to(self.events, written)).by_name
+            self._import(content.labels, before, self.table.path.name, "table")
+            self._written(content.digest)
+
+    def _import(self, labels: Mapping[str, str], before: Mapping[str, str], who: str, how: How) -> None:
+        """Turn what differs between two tables into events of a person called `who`."""
+        changes: dict[str | None, list[str]] = {}
+        for image in self.table.images:
+            if labels.get(image) != before.get(image):
+                changes.setdefault(labels.get(image), []).append(image)
+        for name in sorted(changes, key=str):
+            images = changes[name]
+            if name is None:
+                self._add(Clear, who=who, how=how, images=images)
+                continue
+            number = self.labels.number_of(name) or self._new_class(name, who, how)
+            self.label({image: self._number(before.get(image)) for image in images}, number, who=who, how=how)
+
+    def _number(self, name: str | None) -> int | None:
+        return None if name is None else self.labels.number_of(name)
+
+    def _written(self, digest: str) -> None:
+        with self._lock:
+            self.journal.add(Written, who="cotrain", how="table", digest=digest)
+            self._known_digest = digest
+
+    def _new_class(self, name: str, who: str, how: How) -> int:
+        if len(self.labels.names) >= MOST_CLASSES:
+            raise Refused(f"there can be at most {MOST_CLASSES:,} classes")
+        number = max((event.number for event in self.events if isinstance(event, NewClass)), default=0) + 1
+        self._add(NewClass, who=who, how=how, number=number, name=name)
+        return number
+
+    def _known(self, number: int, *, stranger: bool = True) -> int:
+        number = self.labels.resolve(number)
+        if number not in self.labels.names and not (stranger and number == STRANGER):
+            raise Refused("this class no longer exists; choose another one")
+        return number
+
+    def _is_informed(self, image: str, seen: int | None) -> bool:
+        """Whether the person saw what others say about the image now."""
+        values = self.labels.values(image)
+        if seen == CONFLICT:
+            return len(values) > 1
+        return seen is not None and [self.labels.resolve(seen)] == values
+
+    def _add(self, kind: Any, *, who: str, how: How, **details: Any) -> None:
+        with self._lock:
+            self.labels = self.labels.after(self.journal.add(kind, who=who, how=how, **details))
+            self.on_change()

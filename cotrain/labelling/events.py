@@ -1,0 +1,104 @@
+"""What people do while labelling, as events. The journal keeps them; `labels.replay` turns them into labels."""
+
+import unicodedata
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from cotrain.data.table import MINUS_ONE, NO_LABEL
+from cotrain.types import UserError
+
+STRANGER = 0  # the value of an image that belongs to no class; classes are numbered from 1
+LONGEST_NAME = 100
+MOST_CLASSES = 1000
+
+How = Literal["key", "click", "grid", "audit", "review", "import", "table"]
+
+
+class Refused(UserError):
+    """A request that makes sense but cannot be carried out as things are. Nothing was changed."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    id: int
+    time: str  # UTC, ISO 8601
+    who: str  # the browser, or the file that labels were read from
+    how: How
+
+
+class NewClass(_Event):
+    kind: Literal["class"] = "class"
+    number: int = Field(ge=1, alias="class")
+    name: str
+
+
+class Rename(_Event):
+    kind: Literal["rename"] = "rename"
+    number: int = Field(ge=1, alias="class")
+    name: str
+
+
+class Merge(_Event):
+    """All images of one class, now and later, belong to another one."""
+
+    kind: Literal["merge"] = "merge"
+    number: int = Field(ge=1, alias="class")
+    into: int = Field(ge=1)
+
+
+class Label(_Event):
+    """These images have this class, or with STRANGER none of the classes.
+
+    A label replaces those of other people only if its author saw them; otherwise both are kept.
+    """
+
+    kind: Literal["label"] = "label"
+    number: int = Field(ge=STRANGER, alias="class")
+    name: str  # of the class at that time, for people who read the journal
+    images: tuple[str, ...]
+    replaces: bool = False
+    guess: int | None = None  # the model's class for an image of the audit
+
+
+class Clear(_Event):
+    """These images have no label any more."""
+
+    kind: Literal["clear"] = "clear"
+    images: tuple[str, ...]
+
+
+class Skip(_Event):
+    kind: Literal["skip"] = "skip"
+    images: tuple[str, ...]
+
+
+class Undo(_Event):
+    kind: Literal["undo"] = "undo"
+    of: int
+
+
+class Written(_Event):
+    """labels.csv holds all labels up to here; `digest` is that of the file."""
+
+    kind: Literal["written"] = "written"
+    digest: str
+
+
+Event = NewClass | Rename | Merge | Label | Clear | Skip | Undo | Written
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def class_name(text: str) -> str:
+    """A class name as it is kept: one that a label table holds and gives back unchanged."""
+    name = " ".join(unicodedata.normalize("NFC", text).split())
+    if not name:
+        raise Refused("a class needs a name")
+    if len(name) > LONGEST_NAME:
+        raise Refused(f"a class name has at most {LONGEST_NAME} characters")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        raise Refused("a class name cannot contain control characters")
+    if name in NO_LABEL or name == MINUS_ONE:
+        raise Refused(f"{name} means unlabelled in a label table; choose another name")
+    return name

@@ -1,0 +1,247 @@
+"""What the model learns while people label: predictions for all images, the error to expect, and what to ask next."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.data.dataset import UNLABELLED
+from cotrain.evaluation.outputs import head_logits
+from cotrain.labelling.estimating import (
+    EARLIER,
+    ENOUGH_TO_ADVISE,
+    TOO_EARLY,
+    Advice,
+    HeldOut,
+    advice,
+    audit_point,
+    calibrated,
+    earlier_advice,
+    extended,
+    held_out,
+)
+from cotrain.labelling.order import Space, most_informative, representatives, space_of
+from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
+from cotrain.labelling.snapshot import Disputed, Known, Order, Point, Snapshot
+from cotrain.ops import ensemble_probabilities, entropy, js_divergence, sharpen
+from cotrain.pipeline.fit import PHOTOS, default_config
+from cotrain.recipes import recipe_named
+from cotrain.training.loop import trained_net
+from cotrain.training.state import inputs_of
+from cotrain.types import UserError
+
+__all__ = ["Disputed", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
+
+QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
+FASTER = 2  # times the learning rate, because there are fewer steps
+UNFITTED = 1.5  # temperature of the probabilities until there are enough labels to fit one
+CPU = torch.device("cpu")  # heads on a bank are too small to gain from another device
+
+
+def interactive_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
+    """The config of `cotrain fit` for this data; where that trains a whole network, the one for photographs instead.
+
+    Training while people wait needs the features of a frozen trunk.
+    """
+    config = default_config(dataset, changes).changed(changes)
+    if config.build_trunk(2, dataset.shape) is not None:
+        return config
+    return recipe_named(PHOTOS).changed({"augment.flip": dataset.mirror})
+
+
+def quick(config: Config, seed: int) -> Config:
+    """The same heads and method, trained in a second or two."""
+    usual = {"steps": config.optim.steps, "labelled": config.optim.labelled, "unlabelled": config.unlabelled}
+    changes: dict[str, Any] = {f"optim.{name}": min(most, usual[name]) for name, most in QUICK.items()}
+    if config.optim.steps > QUICK["steps"]:
+        changes["optim.lr"] = FASTER * config.optim.lr
+    return config.changed({**changes, "run.seed": seed})
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The data of one training: only classes that have labels take part."""
+
+    dataset: Dataset
+    split: Split
+    classes: NDArray[np.int64]  # of `Known`, by number in the dataset
+    labels: Mapping[int, int]  # row -> number in the dataset
+
+    @property
+    def enough(self) -> bool:
+        return len(self.classes) >= 2
+
+
+class Teacher:
+    """Trains on what people have said. The same labels give the same snapshot, whatever was trained before."""
+
+    def __init__(self, dataset: Dataset, config: Config, seed: int = 0) -> None:
+        """`dataset` has its bank; its own labels and classes are not used."""
+        if dataset.bank is None:
+            raise UserError(
+                f"labelling needs a pretrained network whose trunk is frozen, but {config.model.backbone} has none; "
+                "choose another model.backbone, such as lite0"
+            )
+        self.dataset, self.bank, self.config, self.seed = dataset, dataset.bank, quick(config, seed), seed
+        self.rule = config.run.ensemble
+        self.rows = np.sort(np.concatenate([dataset.train, dataset.valid, dataset.test]))  # the readable images
+
+    @cached_property
+    def space(self) -> Space:
+        """Where the training images are compared. The first question needs it; takes about a second."""
+        return space_of(self.bank, self.dataset.train)
+
+    def first(self, count: int, order: Order = "informative") -> list[int]:
+        """Rows to ask for when there are no labels."""
+        return self.next(None, Known((), {}), frozenset(), count, order)
+
+    def next(
+        self,
+        snapshot: Snapshot | None,
+        known: Known,
+        hidden: frozenset[int],
+        count: int,
+        order: Order = "informative",
+    ) -> list[int]:
+        """Rows of training images to ask for next, best first, none of them labelled, a stranger or in `hidden`."""
+        asked = {*known.labels, *known.strangers, *hidden}
+        if order == "random":
+            return self._drawn(asked, count, stream=1)
+        if snapshot is None:
+            return representatives(self.space, asked, count, self.seed)
+        return most_informative(self.space, snapshot.doubt[self.space.rows], asked, count)
+
+    def audit(self, known: Known, count: int, hidden: frozenset[int] = frozenset()) -> list[int]:
+        """Uniformly random rows without a label. The error of the guesses for them has no bias."""
+        return self._drawn({*known.labels, *known.strangers, *known.audit, *hidden}, count, stream=2)
+
+    def _drawn(self, excluded: set[int], count: int, stream: int) -> list[int]:
+        """The first rows of a fixed random permutation that are not excluded."""
+        shuffled = np.random.default_rng((self.seed, stream)).permutation(self.dataset.train)
+        return shuffled[~np.isin(shuffled, [*excluded])][:count].tolist()
+
+    def train(self, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot | None:
+        """None with fewer than two labelled classes.
+
+        `estimate` also cross-validates, for the curve, the advice and disputed labels, and takes about six times as
+        long; otherwise these are carried over from `earlier`.
+        """
+        began = time.monotonic()
+        lesson = self.lesson(known)
+        if not lesson.enough:
+            return None
+        logits = self._trained(lesson.dataset, lesson.split, self.rows)
+        curve, disputed = earlier.curve if earlier else (), still_disputed(earlier, known)
+        temperature, found = earlier.temperature if earlier else UNFITTED, earlier_advice(earlier)
+        if estimate:
+            checked = held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed)
+            fit = calibrated(checked, self._unlabelled(logits, lesson), self.seed)
+            temperature, disputed = fit.temperature if fit else UNFITTED, disputes(lesson, checked)
+            point = Point(len(lesson.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None
+            curve, found = extended(curve, point), self._advice(known, lesson, logits)
+        return Snapshot(
+            labels=len(lesson.labels),
+            classes=known.classes,
+            probabilities=self._of_all(sharpen(ensemble_probabilities(logits, self.rule), temperature), lesson, known),
+            temperature=temperature,
+            heads=self._votes(logits, lesson),
+            doubt=self._doubt(logits),
+            stranger_score=self._stranger_score(lesson, known),
+            disputed=disputed,
+            curve=extended(curve, audit_point(known)),
+            paying=found.paying,
+            advice=found.words,
+            seconds=time.monotonic() - began,
+        )
+
+    def lesson(self, known: Known, first: int | None = None) -> Lesson:
+        """What to train on: all labels of training images, or the `first` ones."""
+        trainable = set(self.dataset.train.tolist())
+        given = [(row, label) for row, label in known.labels.items() if row in trainable][:first]
+        classes = np.unique(np.array([label for _, label in given], np.int64))
+        number = {int(label): place for place, label in enumerate(classes)}
+        labels = {row: number[label] for row, label in sorted(given)}
+        everything = torch.full_like(self.dataset.labels, UNLABELLED)
+        everything[list(labels)] = torch.tensor([*labels.values()], dtype=everything.dtype)
+        unlabelled = np.setdiff1d(self.dataset.train, np.fromiter(known.strangers, np.int64, len(known.strangers)))
+        split = Split(
+            name="labelling",
+            source=None,
+            fingerprint="",
+            labelled=tuple(labels),
+            unlabelled=tuple(unlabelled.tolist()),
+            valid=(),
+            test=(),
+        )
+        names = tuple(known.classes[label] for label in classes)
+        return Lesson(replace(self.dataset, labels=everything, classes=names), split, classes, labels)
+
+    def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64], config: Config | None = None) -> Tensor:
+        """(H, n, C) logits for these rows."""
+        config = config or self.config
+        net = trained_net(config, dataset, split, CPU)
+        return head_logits(net, inputs_of(config, dataset, split), rows)
+
+    def _unlabelled(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        """(n, C) the ensemble's probabilities for the unlabelled training images."""
+        chosen = np.isin(self.rows, np.setdiff1d(lesson.split.unlabelled, lesson.split.labelled))
+        return ensemble_probabilities(logits, self.rule)[chosen]
+
+    def _guesses(self, lesson: Lesson, config: Config | None = None) -> NDArray[np.int64]:
+        """(n,) the ensemble's classes for the training images, numbered as on the page."""
+        return self._classes(self._trained(lesson.dataset, lesson.split, self.dataset.train, config), lesson)
+
+    def _classes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
+        return lesson.classes[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
+
+    def _advice(self, known: Known, lesson: Lesson, logits: Tensor) -> Advice:
+        """By comparing with the model of the first two thirds of the labels, and with one from another seed."""
+        labels = len(lesson.labels)
+        before = self.lesson(known, round(EARLIER * labels))
+        if labels < ENOUGH_TO_ADVISE or not before.enough:
+            return TOO_EARLY
+        guesses = self._classes(logits, lesson)[np.searchsorted(self.rows, self.dataset.train)]
+        other = quick(self.config, self.seed + 1)
+        changed, by_chance = (
+            100 * float((each != guesses).mean()) for each in (self._guesses(before), self._guesses(lesson, other))
+        )
+        return advice(labels, changed, by_chance)
+
+    def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
+        """(n, C) for all rows of the dataset and all classes of the page."""
+        found = np.zeros((len(self.dataset.images), len(known.classes)), np.float32)
+        found[np.ix_(self.rows, lesson.classes)] = probabilities.numpy()
+        return found
+
+    def _votes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
+        votes = np.full((len(logits), len(self.dataset.images)), -1, np.int64)
+        votes[:, self.rows] = lesson.classes[logits.argmax(dim=-1).numpy()]
+        return votes
+
+    def _doubt(self, logits: Tensor) -> NDArray[np.float32]:
+        """The entropy of the ensemble: the mean entropy of the heads plus their Jensen-Shannon divergence."""
+        doubt = np.zeros(len(self.dataset.images), np.float32)
+        doubt[self.rows] = (entropy(logits).mean(dim=0) + js_divergence(logits)).numpy()
+        return doubt
+
+    def _stranger_score(self, lesson: Lesson, known: Known) -> NDArray[np.float32]:
+        places = self.space.places(lesson.labels), self.space.places(known.strangers)
+        scores = np.zeros(len(self.dataset.images), np.float32)
+        scores[self.space.rows] = stranger_scores(self.space.points, *places)
+        return scores
+
+
+def disputes(lesson: Lesson, checked: HeldOut) -> tuple[Disputed, ...]:
+    """The disputed labels, with the classes as on the page."""
+    return tuple(
+        replace(one, label=int(lesson.classes[one.label]), proposed=int(lesson.classes[one.proposed]))
+        for one in disputed_labels(checked)
+    )

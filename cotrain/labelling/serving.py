@@ -1,0 +1,226 @@
+"""Open a folder for labelling, and serve the page until the user stops it."""
+
+import os
+import secrets
+import signal
+import socket
+import threading
+import webbrowser
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from rich.console import Console
+
+from cotrain.config import Config, data_settings
+from cotrain.data import Dataset
+from cotrain.data.dataset import UNLABELLED
+from cotrain.data.layout import TABLE, part_of
+from cotrain.labelling.book import Book
+from cotrain.labelling.finish import finish
+from cotrain.labelling.finishing import Finishing
+from cotrain.labelling.images import Pictures
+from cotrain.labelling.journal import Journal, only_one
+from cotrain.labelling.learning import Order, Teacher, interactive_config
+from cotrain.labelling.security import LOOPBACK, Door
+from cotrain.labelling.server import make_app
+from cotrain.labelling.session import Session
+from cotrain.labelling.table import LabelTable
+from cotrain.pipeline.features import with_bank
+from cotrain.pipeline.fit import opened
+from cotrain.progress import say
+from cotrain.types import UserError
+
+HISTORY = "history.jsonl"
+PORT = 8417  # the first choice, so that an SSH tunnel can be written down
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    folder: Path
+    labels: Path | None = None  # the label table; None: labels.csv in the folder
+    order: Order = "informative"
+    host: str = "127.0.0.1"
+    port: int | None = None
+    out: Path | None = None
+    follow_links: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    memory: float | None = None
+
+    @property
+    def table(self) -> Path:
+        return self.labels or self.folder / TABLE
+
+    @property
+    def journal(self) -> Path:
+        return self.table.with_name(f"{self.table.stem}-{HISTORY}")
+
+
+@contextmanager
+def labelling(asked: Asked, console: Console) -> Iterator[Session]:
+    """A running session for the folder. At the end, all labels are in the table."""
+    if not asked.folder.is_dir():
+        raise UserError(f"{asked.folder} is not a folder; cotrain label needs a folder of images")
+    with ExitStack() as held:
+        held.enter_context(only_one(asked.journal))
+        journal = Journal.open(asked.journal)
+        settings = dict(asked.settings)
+        if asked.table.exists() and asked.labels is not None:
+            settings["data.labels_file"] = os.fspath(asked.labels.resolve())
+        dataset = opened(asked.folder, None, settings, asked.memory, console)
+        _check_parts(dataset, asked)
+        config = interactive_config(dataset, settings)
+        pictures = held.enter_context(Pictures(asked.folder, dataset.paths, follow_links=asked.follow_links))
+        table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(None, settings))
+        book = Book(journal, table)
+        book.start(_labels_of(dataset))
+        if asked.labels is not None:
+            settings["data.labels_file"] = os.fspath(asked.labels.resolve())
+        finishing = Finishing(finish, asked.folder, asked.out, settings)
+        session = Session(dataset, book, pictures, partial(_teachers, dataset, config), finishing, asked.order)
+        _check_askable(session)
+        session.start()
+        try:
+            yield session
+        finally:
+            session.end()
+
+
+def _teachers(dataset: Dataset, config: Config, console: Console) -> Iterator[Teacher]:
+    """One that knows each image as it is and chooses the first ones, then one that knows all views and trains."""
+    two = replace(dataset, classes=("one", "another"))  # people name the classes later
+    for augmented in (False, True):
+        ready = with_bank(two, config, console, augmented=augmented)
+        yield Teacher(ready, config, config.run.seed)
+
+
+def _labels_of(dataset: Dataset) -> dict[str, str]:
+    labels = dataset.labels.tolist()
+    return {
+        path: dataset.classes[label] for path, label in zip(dataset.paths, labels, strict=True) if label != UNLABELLED
+    }
+
+
+def _check_parts(dataset: Dataset, asked: Asked) -> None:
+    """Refuse a folder whose test images a new labels.csv would turn into training images."""
+    if asked.table.exists():
+        return
+    for part in ("valid", "test"):
+        for row in getattr(dataset, part).tolist():
+            if part_of(dataset.paths[row]) != part:
+                raise UserError(
+                    f"{asked.folder} is organised by {dataset.layout}, which labels.csv would replace; "
+                    "write the labels to labels.csv, and move the test images to a folder test/"
+                )
+
+
+def _check_askable(session: Session) -> None:
+    if session.askable:
+        return
+    links = sum(not session.pictures.is_inside(path) for path in session.dataset.paths)
+    why = "they are links out of the folder; use --follow-links to show them" if links else "all are test images"
+    raise UserError(f"no image in {session.pictures.folder} can be labelled: {why}")
+
+
+def listening(host: str, port: int | None) -> socket.socket:
+    """A socket on this port, or on any free one if the user did not choose."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for attempt in (port,) if port is not None else (PORT, 0):
+        made = socket.socket(family, socket.SOCK_STREAM)
+        if os.name == "posix":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((host, attempt))
+            made.listen(128)
+        except OSError as error:
+            made.close()
+            reason = error.strerror or str(error)
+            if port is None and attempt != 0:
+                continue
+            raise UserError(f"cannot listen on {host} port {attempt} ({reason}); choose another --port") from error
+        except OverflowError as error:
+            raise UserError(f"--port {port}: ports are 0 to 65535") from error
+        return made
+    raise AssertionError
+
+
+@contextmanager
+def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterator[threading.Thread]:
+    """The server, in a thread of its own until the end of the block."""
+    settings = uvicorn.Config(
+        make_app(session, door),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, args=([own_socket],), daemon=True, name="server")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def serve(asked: Asked, console: Console, *, browser: bool) -> None:
+    """Print the address and serve until Ctrl-C or SIGTERM."""
+    with listening(asked.host, asked.port) as own_socket, labelling(asked, console) as session:
+        door = Door(secrets.token_urlsafe(24), own_socket.getsockname()[1], asked.host)
+        with answering(session, door, own_socket) as thread:
+            for line in _greeting(session, door):
+                say(console, line)
+            if browser:
+                webbrowser.open(_address(door))
+            _wait_for_signal(thread)
+    say(console, f"stopped; {_summary(session)}")
+
+
+def _wait_for_signal(thread: threading.Thread) -> None:
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while thread.is_alive() and not stop.wait(0.5):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _address(door: Door) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(door.host, f"[{door.host}]" if ":" in door.host else door.host)
+    return f"http://{host}:{door.port}/?token={door.token}"
+
+
+def _greeting(session: Session, door: Door) -> list[str]:
+    lines = [f"{session.dataset.name}: {len(session.askable):,} images to label; {_summary(session)}"]
+    lines += session.dataset.notes
+    if unreadable := len(session.dataset.unreadable):
+        lines.append(f"left out, because they cannot be decoded: {unreadable:,} (cotrain data check lists them)")
+    if links := sum(not session.pictures.is_inside(path) for path in session.dataset.paths):
+        lines.append(f"left out, because they are links out of the folder: {links:,} (--follow-links shows them)")
+    if door.host not in LOOPBACK:
+        lines.append(
+            f"--host {door.host}: everybody on the network who has the token can see the images and change the labels, "
+            "and the connection is not encrypted; an SSH tunnel is safer (docs/guide/labelling.md)"
+        )
+    return [*lines, "", f"open {_address(door)}", "stop with Ctrl-C; every label is on disk before the page shows it"]
+
+
+def _summary(session: Session) -> str:
+    labels = session.book.labels
+    if not labels.classes:
+        return "no labels yet"
+    count, classes = len(labels.classes), len(labels.counts)
+    return (
+        f"{count:,} {'label' if count == 1 else 'labels'} of {classes:,} {'class' if classes == 1 else 'classes'} "
+        f"in {session.book.table.path}"
+    )

@@ -1,0 +1,59 @@
+"""The types that the page and the learning share: what people have said, and what one training made of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Order = Literal["informative", "random"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What people have said so far. Keys are rows of the dataset. Rows in conflict are in none of these."""
+
+    classes: tuple[str, ...]  # in the order of the page
+    labels: Mapping[int, int]  # row -> index of its class, in the order of labelling; audit answers included
+    strangers: frozenset[int] = frozenset()  # rows marked "does not belong"
+    audit: Mapping[int, bool] = field(default_factory=dict)  # row -> was the guess right when asked; oldest first
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the curve; error and 95 % interval in percent."""
+
+    labels: int
+    error: float
+    low: float
+    high: float
+    by: Literal["cross-validation", "audit"]
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """A label that heads trained without it dispute."""
+
+    row: int
+    label: int
+    proposed: int
+    probability: float  # of the proposed class
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one training gave, for all rows of the dataset."""
+
+    labels: int  # number of labels it was trained on
+    classes: tuple[str, ...]
+    probabilities: NDArray[np.float32]  # (n, C) of the ensemble; 0 for a class without labels and for unreadable images
+    temperature: float  # of these probabilities, fitted on held-out labels
+    heads: NDArray[np.int64]  # (H, n) class of each head
+    doubt: NDArray[np.float32]  # (n,) entropy of the ensemble in nats: the heads' own doubt and their disagreement
+    stranger_score: NDArray[np.float32]  # (n,) higher: less likely to belong to any class
+    disputed: tuple[Disputed, ...]  # the clearest first
+    curve: tuple[Point, ...]
+    paying: bool | None  # whether more labels still pay; None: too early to say
+    advice: str  # the same in one sentence
+    seconds: float

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.features.tiny import known
+
+
+@pytest.fixture(scope="package", autouse=True)
+def tiny_is_known() -> Iterator[None]:
+    """The backbone `tiny`, whose features take milliseconds."""
+    with known():
+        yield

@@ -1,0 +1,34 @@
+"""A teacher on made images of three classes, and a person who knows the answers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from cotrain import Config, Dataset
+from cotrain.labelling.learning import Known, Teacher
+from tests.features.tiny import CONFIG, opened, small_data
+
+CLASSES = ("red", "green", "blue")
+LEARNS = CONFIG.changed(
+    {"optim.steps": 30, "optim.labelled": 16, "optim.unlabelled": 16, "optim.lr": 0.5, "model.hidden": None}
+)
+
+
+def a_teacher(train: int = 90, test: int = 0, config: Config = LEARNS, seed: int = 0) -> Teacher:
+    return Teacher(opened(small_data(train, 0, test), config), config, seed)
+
+
+def truth(dataset: Dataset, rows: Iterable[int]) -> dict[int, int]:
+    labels = dataset.labels.numpy()
+    return {int(row): int(labels[row]) for row in rows}
+
+
+def answered(teacher: Teacher, rows: Iterable[int]) -> Known:
+    """What a person who is always right says about these rows."""
+    return Known(CLASSES, truth(teacher.dataset, rows))
+
+
+def without_row(dataset: Dataset, row: int) -> Dataset:
+    """The dataset as it is if the file of this row cannot be read."""
+    return replace(dataset, train=np.setdiff1d(dataset.train, [row]))

@@ -1,0 +1,129 @@
+"""Second looks: wrong labels are found, strangers come first, galleries are in order."""
+
+import numpy as np
+import pytest
+import torch
+
+from cotrain.labelling.estimating import HeldOut
+from cotrain.labelling.learning import Known, Snapshot
+from cotrain.labelling.second_looks import (
+    disputed_labels,
+    gallery,
+    least_confident,
+    likely_strangers,
+    predicted,
+    still_disputed,
+    stranger_scores,
+)
+from cotrain.labelling.snapshot import Disputed
+from tests.labelling.learned import CLASSES, a_teacher, answered
+
+ROWS = np.arange(6)
+PROBABILITIES = np.array([[0.9, 0.1, 0], [0.6, 0.4, 0], [0.2, 0.8, 0], [0.45, 0.55, 0], [0.7, 0.3, 0], [0, 0, 0]])
+
+
+def a_snapshot(disputed: tuple[Disputed, ...] = ()) -> Snapshot:
+    return Snapshot(
+        labels=10,
+        classes=CLASSES,
+        probabilities=PROBABILITIES.astype(np.float32),
+        temperature=1.0,
+        heads=np.zeros((3, 6), np.int64),
+        doubt=np.zeros(6, np.float32),
+        stranger_score=np.array([0.1, 0.5, 0.3, 0.9, 0.2, 0.0], np.float32),
+        disputed=disputed,
+        curve=(),
+        paying=None,
+        advice="",
+        seconds=0.0,
+    )
+
+
+def test_wrong_labels_are_disputed_and_the_right_class_is_proposed() -> None:
+    teacher = a_teacher()
+    known = answered(teacher, range(60))
+    mistakes = {7: (known.labels[7] + 1) % 3, 20: (known.labels[20] + 2) % 3, 41: (known.labels[41] + 1) % 3}
+    snapshot = teacher.train(Known(CLASSES, {**known.labels, **mistakes}), estimate=True)
+    assert snapshot is not None
+    found = {(one.row, one.label, one.proposed) for one in snapshot.disputed}
+    assert found <= {(row, label, known.labels[row]) for row, label in mistakes.items()}, "no right label is disputed"
+    assert len(found) >= 2
+    corrected = snapshot.disputed[0].row
+    later = teacher.train(Known(CLASSES, {**known.labels, **mistakes, corrected: known.labels[corrected]}), snapshot)
+    assert later is not None
+    assert later.disputed == snapshot.disputed[1:], "a corrected label is no longer disputed"
+
+
+def test_right_labels_are_not_disputed() -> None:
+    teacher = a_teacher()
+    snapshot = teacher.train(answered(teacher, range(60)), estimate=True)
+    assert snapshot is not None
+    assert snapshot.disputed == ()
+
+
+def held_out(labels: list[int], *heads: list[list[float]]) -> HeldOut:
+    """Outputs with these probabilities, (H, n, C)."""
+    logits = torch.tensor(heads).clamp(min=1e-9).log()
+    return HeldOut(tuple(range(10, 10 + len(labels))), logits, torch.tensor(labels), "probabilities")
+
+
+def test_a_dispute_needs_all_heads_the_usual_probability_and_an_unlikely_label() -> None:
+    labels = [0] * 6 + [1] * 6
+    sure, doubtful, unusual = [0.01, 0.99, 0.0], [0.1, 0.9, 0.0], [0.01, 0.6, 0.39]
+    outputs = [sure, doubtful, unusual, *[[0.8, 0.2, 0.0]] * 3, *[[0.2, 0.8, 0.0]] * 6]
+    (one,) = disputed_labels(held_out(labels, outputs, outputs, outputs))
+    assert (one.row, one.label, one.proposed, one.probability) == (10, 0, 1, pytest.approx(0.99)), "the sure one"
+    other = [[0.0, 0.4, 0.6], *outputs[1:]]
+    assert disputed_labels(held_out(labels, outputs, outputs, other)) == (), "a head disagrees"
+    nothing = HeldOut((), torch.zeros(1, 0, 2), torch.zeros(0, dtype=torch.int64), "probabilities")
+    assert disputed_labels(nothing) == ()
+
+
+def test_the_clearest_dispute_comes_first() -> None:
+    outputs = [[0.015, 0.985], [0.005, 0.995], *[[0.3, 0.7]] * 3]
+    found = disputed_labels(held_out([0, 0, 1, 1, 1], outputs, outputs))
+    assert [one.row for one in found] == [11, 10]
+
+
+def test_disputes_follow_their_classes_through_renaming_and_merging() -> None:
+    snapshot = a_snapshot((Disputed(3, 0, 1, 0.9), Disputed(4, 0, 2, 0.8)))
+    moved = Known(("blue", "red"), {3: 1, 4: 1})  # green is gone
+    assert still_disputed(snapshot, moved) == (Disputed(4, 1, 0, 0.8),)
+    assert still_disputed(snapshot, Known(CLASSES, {3: 1, 4: 0})) == (Disputed(4, 0, 2, 0.8),)
+    assert still_disputed(None, moved) == ()
+
+
+def test_images_unlike_all_labelled_ones_are_strangers_and_found_ones_show_others() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.eye(4)[np.repeat([0, 1, 2, 3], [20, 20, 3, 3])]  # two classes, two kinds of strangers
+    points = (centres + 0.05 * rng.normal(size=(46, 4))).astype(np.float32)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    labelled = np.array([0, 1, 2, 3, 20, 21, 22, 23])
+    scores = stranger_scores(points, labelled, np.array([], np.int64))
+    assert set(np.argsort(-scores)[:6]) == set(range(40, 46))
+    after = stranger_scores(points, labelled, np.array([40]))
+    assert after[[41, 42]].min() > after[43:].max(), "those like a known stranger come first"
+    assert after[:40].max() < after[40:].min()
+
+
+def test_a_labelled_image_is_compared_with_the_others() -> None:
+    points = np.array([[1, 0], [1, 0], [1, 0], [1, 0], [0, 1]], np.float32)
+    scores = stranger_scores(points, np.arange(5), np.array([], np.int64))
+    assert scores.argmax() == 4
+
+
+def test_lists_are_ordered_and_leave_out_what_is_hidden_or_unreadable() -> None:
+    snapshot = a_snapshot()
+    assert predicted(snapshot).tolist() == [0, 0, 1, 1, 0, -1]
+    assert gallery(snapshot, ROWS, 0, 10) == [0, 4, 1]
+    assert gallery(snapshot, ROWS, 0, 2, least_confident=True) == [1, 4]
+    assert gallery(snapshot, ROWS, 0, 10, hidden={4}) == [0, 1]
+    assert gallery(snapshot, ROWS, 2, 10) == []
+    assert likely_strangers(snapshot, ROWS[:5], {3}, 2) == [1, 2]
+    assert least_confident(snapshot, ROWS[:5], (), 3) == [3, 1, 4]
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 1, 2]])
+def test_few_labels_are_enough_for_scores(rows: list[int]) -> None:
+    points = np.eye(3, dtype=np.float32)
+    assert np.isfinite(stranger_scores(points, np.array(rows), np.array([], np.int64))).all()
