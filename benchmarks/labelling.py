@@ -35,8 +35,7 @@ from cotrain.pipeline.fit import configured, opened
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
-ROUNDS = (10, 20, 30, 40, 60, 80, 100, 150, 200)
-REPORTED = (10, 20, 40, 60, 80, 100, 150, 200)
+ROUNDS = (10, 20, 40, 60, 80, 100, 150, 200)  # labels after which the heads train
 ESTIMATED = (60, 100, 200)  # labels after which the estimates of the page are compared with the truth
 ORDERS = ("informative", "random")
 NAMES = {"informative": "our order", "random": "random order"}
@@ -88,18 +87,18 @@ def prepared(source: str, most: int) -> tuple[Dataset, Config]:
 def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str, asked: argparse.Namespace) -> None:
     """One person labels 200 images; what is in the file already is not written again."""
     done = {row["labels"] for row in rows(asked.out) if (row["data"], row["seed"], row["order"]) == (name, seed, order)}
-    if done >= set(REPORTED):
+    if done >= set(ROUNDS):
         return
     teacher, truth = Teacher(dataset, config, seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
-    for goal in ROUNDS if order == "informative" else REPORTED:
+    for goal in ROUNDS:
         known = Known(dataset.classes, given)
         for row in teacher.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
             given[row] = int(truth[row])
         known, began, spent = Known(dataset.classes, dict(given)), time.monotonic(), time.process_time()
         snapshot = teacher.train(known, snapshot, estimate=seed < asked.estimates and goal in ESTIMATED)
-        if goal in done or goal not in REPORTED or snapshot is None:
+        if goal in done or snapshot is None:
             continue
         tested = np.setdiff1d(dataset.train, [*given]) if asked.pool else dataset.test
         measured = {
@@ -161,7 +160,7 @@ def table(found: Rows) -> str:
     lines = []
     for data in dict.fromkeys(row["data"] for row in found):
         lines += [f"\n{data}\n", "| labels | " + " | ".join(title(*way) for way in WAYS) + " |", "|---" * 5 + "|"]
-        for labels in REPORTED:
+        for labels in ROUNDS:
             cells = [errors(found, data, order, labels, which) for order, which in WAYS]
             written = " | ".join(f"{spread(cell)} (n={len(cell)})" if cell else "" for cell in cells)
             lines.append(f"| {labels} | {written} |")
@@ -175,7 +174,7 @@ def title(order: str, which: str) -> str:
 
 
 def curve(found: Rows, data: str, order: str, which: str) -> Iterator[tuple[int, float]]:
-    for labels in REPORTED:
+    for labels in ROUNDS:
         if measured := errors(found, data, order, labels, which):
             yield labels, float(np.mean(measured))
 
@@ -223,7 +222,7 @@ def draw(found: Rows, path: Path) -> None:
     figure, panels = pyplot.subplots(1, len(sets), figsize=(4.2 * len(sets), 3.6), squeeze=False)
     for panel, data in zip(panels[0], sets, strict=True):
         for order, which in WAYS:
-            points = [(labels, errors(found, data, order, labels, which)) for labels in REPORTED]
+            points = [(labels, errors(found, data, order, labels, which)) for labels in ROUNDS]
             points = [(labels, values) for labels, values in points if values]
             panel.errorbar(
                 [labels for labels, _ in points],
@@ -238,7 +237,7 @@ def draw(found: Rows, path: Path) -> None:
                 linewidth=1.3,
             )
         panel.set(title=data, xlabel="labels", xscale="log", ylim=(0, None))
-        panel.set_xticks(REPORTED, [str(labels) for labels in REPORTED], fontsize=8)
+        panel.set_xticks(ROUNDS, [str(labels) for labels in ROUNDS], fontsize=8)
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("error on test images, %")
