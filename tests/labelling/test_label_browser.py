@@ -14,7 +14,7 @@ import pytest
 
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels import Labels, replay
-from tests.labelling.served import CLASSES, photos, start, truth
+from tests.labelling.served import photos, start, truth
 from tests.processes import Running
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
