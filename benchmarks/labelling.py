@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from cotrain.comparison.statistics import spread
+from cotrain.comparison.statistics import paired, spread
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
@@ -147,9 +147,10 @@ def rows(path: Path) -> Rows:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def errors(found: Rows, data: str, order: str, labels: int, which: str) -> list[float]:
+def errors(found: Rows, data: str, order: str, labels: int, which: str) -> dict[int, float]:
+    """By seed."""
     key = (data, order, labels)
-    return [row[which] for row in found if (row["data"], row["order"], row["labels"]) == key]
+    return {row["seed"]: row[which] for row in found if (row["data"], row["order"], row["labels"]) == key}
 
 
 WAYS = [(order, which) for which in ("error", "without") for order in ORDERS]
@@ -159,11 +160,12 @@ def table(found: Rows) -> str:
     """Mean and standard deviation over seeds, and the labels needed for random order's error."""
     lines = []
     for data in dict.fromkeys(row["data"] for row in found):
-        lines += [f"\n{data}\n", "| labels | " + " | ".join(title(*way) for way in WAYS) + " |", "|---" * 5 + "|"]
+        titles = ["labels", *(title(*way) for way in WAYS), "our order - random order, co-training"]
+        lines += [f"\n{data}\n", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
         for labels in ROUNDS:
             cells = [errors(found, data, order, labels, which) for order, which in WAYS]
-            written = " | ".join(f"{spread(cell)} (n={len(cell)})" if cell else "" for cell in cells)
-            lines.append(f"| {labels} | {written} |")
+            written = [f"{spread([*cell.values()])} (n={len(cell)})" if cell else "" for cell in cells]
+            lines.append(f"| {labels} | {' | '.join(written)} | {paired(cells[1], cells[0])} |")
         lines += [needed_words(found, data, which) for which in ("error", "without")]
         lines += [*estimates(found, data)]
     return "\n".join(lines)
@@ -176,14 +178,14 @@ def title(order: str, which: str) -> str:
 def curve(found: Rows, data: str, order: str, which: str) -> Iterator[tuple[int, float]]:
     for labels in ROUNDS:
         if measured := errors(found, data, order, labels, which):
-            yield labels, float(np.mean(measured))
+            yield labels, float(np.mean([*measured.values()]))
 
 
 def needed(found: Rows, data: str, which: str) -> float | None:
     """Labels in our order for the mean error that random order has with 100, between two rounds by a straight line."""
     if not (reference := errors(found, data, "random", GOAL, which)):
         return None
-    goal, before = float(np.mean(reference)), None
+    goal, before = float(np.mean([*reference.values()])), None
     for labels, error in curve(found, data, "informative", which):
         if error <= goal:
             if before is None:
@@ -222,7 +224,7 @@ def draw(found: Rows, path: Path) -> None:
     figure, panels = pyplot.subplots(1, len(sets), figsize=(4.2 * len(sets), 3.6), squeeze=False)
     for panel, data in zip(panels[0], sets, strict=True):
         for order, which in WAYS:
-            points = [(labels, errors(found, data, order, labels, which)) for labels in ROUNDS]
+            points = [(labels, [*errors(found, data, order, labels, which).values()]) for labels in ROUNDS]
             points = [(labels, values) for labels, values in points if values]
             panel.errorbar(
                 [labels for labels, _ in points],
