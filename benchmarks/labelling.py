@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from cotrain.comparison.statistics import spread
+from cotrain.comparison.statistics import paired, spread
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
@@ -35,8 +35,7 @@ from cotrain.pipeline.fit import configured, opened
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
-ROUNDS = (10, 20, 30, 40, 60, 80, 100, 150, 200)
-REPORTED = (10, 20, 40, 60, 80, 100, 150, 200)
+ROUNDS = (10, 20, 40, 60, 80, 100, 150, 200)  # labels after which the heads train
 ESTIMATED = (60, 100, 200)  # labels after which the estimates of the page are compared with the truth
 ORDERS = ("informative", "random")
 NAMES = {"informative": "our order", "random": "random order"}
@@ -88,18 +87,18 @@ def prepared(source: str, most: int) -> tuple[Dataset, Config]:
 def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str, asked: argparse.Namespace) -> None:
     """One person labels 200 images; what is in the file already is not written again."""
     done = {row["labels"] for row in rows(asked.out) if (row["data"], row["seed"], row["order"]) == (name, seed, order)}
-    if done >= set(REPORTED):
+    if done >= set(ROUNDS):
         return
     teacher, truth = Teacher(dataset, config, seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
-    for goal in ROUNDS if order == "informative" else REPORTED:
+    for goal in ROUNDS:
         known = Known(dataset.classes, given)
         for row in teacher.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
             given[row] = int(truth[row])
         known, began, spent = Known(dataset.classes, dict(given)), time.monotonic(), time.process_time()
         snapshot = teacher.train(known, snapshot, estimate=seed < asked.estimates and goal in ESTIMATED)
-        if goal in done or goal not in REPORTED or snapshot is None:
+        if goal in done or snapshot is None:
             continue
         tested = np.setdiff1d(dataset.train, [*given]) if asked.pool else dataset.test
         measured = {
@@ -148,9 +147,10 @@ def rows(path: Path) -> Rows:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def errors(found: Rows, data: str, order: str, labels: int, which: str) -> list[float]:
+def errors(found: Rows, data: str, order: str, labels: int, which: str) -> dict[int, float]:
+    """By seed."""
     key = (data, order, labels)
-    return [row[which] for row in found if (row["data"], row["order"], row["labels"]) == key]
+    return {row["seed"]: row[which] for row in found if (row["data"], row["order"], row["labels"]) == key}
 
 
 WAYS = [(order, which) for which in ("error", "without") for order in ORDERS]
@@ -160,11 +160,12 @@ def table(found: Rows) -> str:
     """Mean and standard deviation over seeds, and the labels needed for random order's error."""
     lines = []
     for data in dict.fromkeys(row["data"] for row in found):
-        lines += [f"\n{data}\n", "| labels | " + " | ".join(title(*way) for way in WAYS) + " |", "|---" * 5 + "|"]
-        for labels in REPORTED:
+        titles = ["labels", *(title(*way) for way in WAYS), "our order - random order, co-training"]
+        lines += [f"\n{data}\n", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+        for labels in ROUNDS:
             cells = [errors(found, data, order, labels, which) for order, which in WAYS]
-            written = " | ".join(f"{spread(cell)} (n={len(cell)})" if cell else "" for cell in cells)
-            lines.append(f"| {labels} | {written} |")
+            written = [f"{spread([*cell.values()])} (n={len(cell)})" if cell else "" for cell in cells]
+            lines.append(f"| {labels} | {' | '.join(written)} | {paired(cells[1], cells[0])} |")
         lines += [needed_words(found, data, which) for which in ("error", "without")]
         lines += [*estimates(found, data)]
     return "\n".join(lines)
@@ -175,16 +176,16 @@ def title(order: str, which: str) -> str:
 
 
 def curve(found: Rows, data: str, order: str, which: str) -> Iterator[tuple[int, float]]:
-    for labels in REPORTED:
+    for labels in ROUNDS:
         if measured := errors(found, data, order, labels, which):
-            yield labels, float(np.mean(measured))
+            yield labels, float(np.mean([*measured.values()]))
 
 
 def needed(found: Rows, data: str, which: str) -> float | None:
     """Labels in our order for the mean error that random order has with 100, between two rounds by a straight line."""
     if not (reference := errors(found, data, "random", GOAL, which)):
         return None
-    goal, before = float(np.mean(reference)), None
+    goal, before = float(np.mean([*reference.values()])), None
     for labels, error in curve(found, data, "informative", which):
         if error <= goal:
             if before is None:
@@ -223,7 +224,7 @@ def draw(found: Rows, path: Path) -> None:
     figure, panels = pyplot.subplots(1, len(sets), figsize=(4.2 * len(sets), 3.6), squeeze=False)
     for panel, data in zip(panels[0], sets, strict=True):
         for order, which in WAYS:
-            points = [(labels, errors(found, data, order, labels, which)) for labels in REPORTED]
+            points = [(labels, [*errors(found, data, order, labels, which).values()]) for labels in ROUNDS]
             points = [(labels, values) for labels, values in points if values]
             panel.errorbar(
                 [labels for labels, _ in points],
@@ -238,7 +239,7 @@ def draw(found: Rows, path: Path) -> None:
                 linewidth=1.3,
             )
         panel.set(title=data, xlabel="labels", xscale="log", ylim=(0, None))
-        panel.set_xticks(REPORTED, [str(labels) for labels in REPORTED], fontsize=8)
+        panel.set_xticks(ROUNDS, [str(labels) for labels in ROUNDS], fontsize=8)
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("error on test images, %")

@@ -20,7 +20,7 @@ class Refused(UserError):
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     id: int
     time: str  # UTC, ISO 8601

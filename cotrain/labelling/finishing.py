@@ -23,6 +23,7 @@ class Finishing:
         self._finish, self.folder, self._out, self._settings = finish, folder, out, settings
         self.stage: Stage = "idle"
         self.line = ""
+        self.out: Path | None = None  # the run folder that is being written
         self.on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
@@ -40,9 +41,9 @@ class Finishing:
         try:
             save()
             wanted = self._out or Path("runs") / self.folder.resolve().name
-            out = reserve_folder(wanted.parent, wanted.name)
+            self.out = reserve_folder(wanted.parent, wanted.name)
             console = console_of_lines(self._say)
-            done = self._finish(self.folder, out, console, self._settings)
+            done = self._finish(self.folder, self.out, console, self._settings)
         except (UserError, Interrupted, OSError, RuntimeError, MemoryError) as error:
             self._set("failed", " ".join(str(error).split()) or type(error).__name__)
         else:

@@ -47,8 +47,13 @@ class Pictures:
 
     def is_inside(self, path: str) -> bool:
         """Whether a file is in the folder, and not a link out of it."""
+        if self.follow_links:
+            return True
         real = os.path.realpath(os.path.join(self.folder, path))
-        return self.follow_links or os.path.commonpath([real, self.root]) == self.root
+        try:
+            return os.path.commonpath([real, self.root]) == self.root
+        except ValueError:  # another drive
+            return False
 
     def encoded(self, row: int, size: Size) -> tuple[bytes, str]:
         """The image and its media type."""

@@ -118,7 +118,7 @@ def _apply(labels: Labels, event: Event) -> None:
                 labels.said.pop(image, None)
                 labels.skipped.pop(image, None)
         case Skip(images=images):
-            labels.skipped.update(dict.fromkeys(images, event.id))
+            labels.skipped.update({image: event.id for image in images if image not in labels.said})
 
 
 def _add(labels: Labels, event: Label) -> None:

@@ -1,6 +1,4 @@
-"""What deserves a second look: disputed labels, images that belong to no class, and galleries of a class."""
-
-from collections.abc import Collection
+"""What deserves a second look: labels that the heads dispute, and images that belong to no class."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,40 +59,3 @@ def stranger_scores(
         return 1 - nearest
     like_strangers = points @ points[strangers].T
     return 1 - nearest + np.maximum(like_strangers.max(axis=1) - nearest, 0)
-
-
-def likely_strangers(snapshot: Snapshot, rows: NDArray[np.int64], hidden: Collection[int], count: int) -> list[int]:
-    """Of these rows, the ones that least belong to any class."""
-    return _ordered(-snapshot.stranger_score, rows, hidden, count)
-
-
-def gallery(
-    snapshot: Snapshot,
-    rows: NDArray[np.int64],
-    of_class: int,
-    count: int,
-    *,
-    least_confident: bool = False,
-    hidden: Collection[int] = (),
-) -> list[int]:
-    """Of these rows, the ones that the model takes for this class, by its probability."""
-    taken = rows[predicted(snapshot)[rows] == of_class]
-    probability = snapshot.probabilities[:, of_class]
-    return _ordered(probability if least_confident else -probability, taken, hidden, count)
-
-
-def least_confident(snapshot: Snapshot, rows: NDArray[np.int64], hidden: Collection[int], count: int) -> list[int]:
-    """Of these rows, the ones whose most probable class has the lowest probability."""
-    return _ordered(snapshot.probabilities.max(axis=1), rows, hidden, count)
-
-
-def predicted(snapshot: Snapshot) -> NDArray[np.int64]:
-    """(n,) the ensemble's class; -1 for an image that could not be read."""
-    classes = snapshot.probabilities.argmax(axis=1)
-    return np.where(snapshot.probabilities.any(axis=1), classes, -1)
-
-
-def _ordered(score: NDArray[np.floating], rows: NDArray[np.int64], hidden: Collection[int], count: int) -> list[int]:
-    """The rows with the lowest score that are not hidden; ties by row."""
-    shown = rows[~np.isin(rows, [*hidden])] if hidden else rows
-    return shown[np.lexsort((shown, score[shown]))][:count].tolist()

@@ -123,8 +123,9 @@ def _check_parts(dataset: Dataset, asked: Asked) -> None:
 def _check_askable(session: Session) -> None:
     if session.askable:
         return
-    links = sum(not session.pictures.is_inside(path) for path in session.dataset.paths)
-    why = "they are links out of the folder; use --follow-links to show them" if links else "all are test images"
+    why = (
+        "they are links out of the folder; use --follow-links to show them" if session.links else "all are test images"
+    )
     raise UserError(f"no image in {session.pictures.folder} can be labelled: {why}")
 
 
@@ -182,6 +183,8 @@ def serve(asked: Asked, console: Console, *, browser: bool) -> None:
                 webbrowser.open(_address(door))
             _wait_for_signal(thread)
     say(console, f"stopped; {_summary(session)}")
+    if session.finishing.stage == "running" and session.finishing.out is not None:
+        say(console, f"{session.finishing.out} is not complete; start again and press Finish to train the model")
 
 
 def _wait_for_signal(thread: threading.Thread) -> None:
@@ -205,7 +208,7 @@ def _greeting(session: Session, door: Door) -> list[str]:
     lines += session.dataset.notes
     if unreadable := len(session.dataset.unreadable):
         lines.append(f"left out, because they cannot be decoded: {unreadable:,} (cotrain data check lists them)")
-    if links := sum(not session.pictures.is_inside(path) for path in session.dataset.paths):
+    if links := len(session.links):
         lines.append(f"left out, because they are links out of the folder: {links:,} (--follow-links shows them)")
     if door.host not in LOOPBACK:
         lines.append(

@@ -34,7 +34,9 @@ class Session:
         self.dataset, self.book, self.pictures = dataset, book, pictures
         self.finishing, self.order = finishing, order
         self.row_of = {path: row for row, path in enumerate(dataset.paths)}
-        self.askable = frozenset(row for row in dataset.train.tolist() if self._is_askable(dataset.paths[row]))
+        self.links = frozenset(row for row, path in enumerate(dataset.paths) if not pictures.is_inside(path))
+        asked = (row for row in dataset.train.tolist() if row not in self.links and _is_text(dataset.paths[row]))
+        self.askable = frozenset(asked)
         self.trainer = Trainer(prepare, self.task, self.bump)
         self.folder_notice = ""
         self.version = 1
@@ -111,7 +113,7 @@ class Session:
         return {self.image(row): value for row, value in seen.items()}
 
     def image(self, row: int) -> str:
-        if row < len(self.dataset.paths) and not self.pictures.is_inside(self.dataset.paths[row]):
+        if row in self.links:
             raise Outside("this file is a link out of the folder")
         if row not in self.askable:
             raise NotShown(f"there is no image {row}")
@@ -134,9 +136,6 @@ class Session:
     def notices(self) -> list[str]:
         each = [self.folder_notice, self.book.problem, self.book.news, self.trainer.problem]
         return [*filter(None, each)]
-
-    def _is_askable(self, path: str) -> bool:
-        return _is_text(path) and self.pictures.is_inside(path)
 
     def _by_row(self, items: Iterable[tuple[str, Any]]) -> list[tuple[int, Any]]:
         each = ((self.row_of.get(image, -1), value) for image, value in items)

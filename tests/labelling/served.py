@@ -3,7 +3,6 @@
 import http.client
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,7 +118,7 @@ class Client:
 
     def wait(self, condition: Callable[[Any], Any]) -> Any:
         """The first state for which the condition holds."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while not condition(state := self.state):
             assert time.monotonic() < end, state
             time.sleep(0.02)
@@ -178,9 +177,3 @@ def visit(address: str) -> Client:
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", address)
     assert found
     return Client(int(found[1])).open(found[2])
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Second looks: wrong labels are found, strangers come first, galleries are in order."""
+"""Second looks: wrong labels are found, and strangers come first."""
 
 import numpy as np
 import pytest
@@ -6,31 +6,20 @@ import torch
 
 from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.learning import Known, Snapshot
-from cotrain.labelling.second_looks import (
-    disputed_labels,
-    gallery,
-    least_confident,
-    likely_strangers,
-    predicted,
-    still_disputed,
-    stranger_scores,
-)
+from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed
 from tests.labelling.learned import CLASSES, a_teacher, answered
-
-ROWS = np.arange(6)
-PROBABILITIES = np.array([[0.9, 0.1, 0], [0.6, 0.4, 0], [0.2, 0.8, 0], [0.45, 0.55, 0], [0.7, 0.3, 0], [0, 0, 0]])
 
 
 def a_snapshot(disputed: tuple[Disputed, ...] = ()) -> Snapshot:
     return Snapshot(
         labels=10,
         classes=CLASSES,
-        probabilities=PROBABILITIES.astype(np.float32),
+        probabilities=np.full((6, 3), 1 / 3, np.float32),
         temperature=1.0,
         heads=np.zeros((3, 6), np.int64),
         doubt=np.zeros(6, np.float32),
-        stranger_score=np.array([0.1, 0.5, 0.3, 0.9, 0.2, 0.0], np.float32),
+        stranger_score=np.zeros(6, np.float32),
         disputed=disputed,
         curve=(),
         paying=None,
@@ -110,17 +99,6 @@ def test_a_labelled_image_is_compared_with_the_others() -> None:
     points = np.array([[1, 0], [1, 0], [1, 0], [1, 0], [0, 1]], np.float32)
     scores = stranger_scores(points, np.arange(5), np.array([], np.int64))
     assert scores.argmax() == 4
-
-
-def test_lists_are_ordered_and_leave_out_what_is_hidden_or_unreadable() -> None:
-    snapshot = a_snapshot()
-    assert predicted(snapshot).tolist() == [0, 0, 1, 1, 0, -1]
-    assert gallery(snapshot, ROWS, 0, 10) == [0, 4, 1]
-    assert gallery(snapshot, ROWS, 0, 2, least_confident=True) == [1, 4]
-    assert gallery(snapshot, ROWS, 0, 10, hidden={4}) == [0, 1]
-    assert gallery(snapshot, ROWS, 2, 10) == []
-    assert likely_strangers(snapshot, ROWS[:5], {3}, 2) == [1, 2]
-    assert least_confident(snapshot, ROWS[:5], (), 3) == [3, 1, 4]
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2]])

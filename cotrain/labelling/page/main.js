@@ -41,12 +41,14 @@ async function undo(how) {
 const WHAT = { class: "new class", rename: "renaming", merge: "merging", skip: "skipping", clear: "removing the label" };
 
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog && dialog.id !== "close-up") return;
   if (event.target.closest("input, select, textarea")) return;
   const letter = event.key.toLowerCase();
   const inButton = event.target.closest("button, a, summary");
   if (letter === "enter" && inButton) return; // the button's own
-  const run = view.keys[letter] ?? GLOBAL[letter];
+  const run = view.keys[letter] ?? (dialog ? null : GLOBAL[letter]);
   const chosen = classForKey(letter);
   if (!run && !chosen) return;
   event.preventDefault();

@@ -40,7 +40,7 @@ export const reviewView = {
     if (!same && !review.opened) load();
   },
 
-  keys: {},
+  keys: { x: () => review.opened && relabel(review.opened, 0) },
 };
 
 const firstLook = () => (state?.conflicts ? "conflicts" : state?.disputed ? "disputed" : "gallery");
