@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("labelling.jsonl"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--estimates", type=int, default=2, help="seeds for which the page's estimates are checked")
+    parser.add_argument("--finished", type=int, default=0, help="seeds for which Finish trains on 100 labels too")
     parser.add_argument("--images", type=int, default=3000, help="training images, at most")
     parser.add_argument("--pool", action="store_true", help="measure on the unlabelled training images")
     parser.add_argument("--table", action="store_true", help="print the tables only")
@@ -116,7 +117,7 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
         if seed < asked.estimates and goal in ESTIMATED:
             point = snapshot.curve[-1]
             measured |= {"estimate": [point.error, point.low, point.high], "advice": snapshot.advice}
-        if seed < asked.estimates and goal == GOAL:
+        if seed < asked.finished and goal == GOAL:
             measured["finished"] = wrong(finished(teacher, config, known, tested), truth[tested])
         with open(asked.out, "a") as file:
             file.write(json.dumps(measured) + "\n")
@@ -167,7 +168,7 @@ def table(found: Rows) -> str:
             written = [f"{spread([*cell.values()])} (n={len(cell)})" if cell else "" for cell in cells]
             lines.append(f"| {labels} | {' | '.join(written)} | {paired(cells[1], cells[0])} |")
         lines += [needed_words(found, data, which) for which in ("error", "without")]
-        lines += [*estimates(found, data)]
+        lines += [*finished_words(found, data), *estimates(found, data)]
     return "\n".join(lines)
 
 
@@ -200,6 +201,15 @@ def needed_words(found: Rows, data: str, which: str) -> str:
     labels = needed(found, data, which)
     reached = f"needs {labels:.0f} labels" if labels is not None else "does not get there with 200 labels"
     return f"\n{title('informative', which)} {reached} for the error of random order with {GOAL}."
+
+
+def finished_words(found: Rows, data: str) -> Iterator[str]:
+    """The model that Finish writes, with the labels of each order."""
+    measured = [row for row in found if row["data"] == data and "finished" in row]
+    ours, other = ({row["seed"]: row["finished"] for row in measured if row["order"] == order} for order in ORDERS)
+    if measured:
+        cells = f"{spread([*ours.values()])} in our order, {spread([*other.values()])} in random order"
+        yield f"\nFinish with {GOAL} labels (n={len(ours)}): {cells}, difference {paired(other, ours)}."
 
 
 def estimates(found: Rows, data: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the curve; error and 95 % interval in percent."""
+    """One point of the curve, in percent. The interval is a confidence interval only for an audit; see `calibrated`."""
 
     labels: int
     error: float

@@ -155,6 +155,7 @@ def serving(folder: Path, **asked: Any) -> Iterator[Served]:
         port = own_socket.getsockname()[1]
         with answering(session, Door(TOKEN, port), own_socket):
             yield Served(session, port, Client(port).open(TOKEN))
+    session.trainer.join()  # torch ends a process badly in which a thread still trains
 
 
 def command(words: list[str]) -> None:
