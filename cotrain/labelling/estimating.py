@@ -69,8 +69,8 @@ def calibrated(found: HeldOut, unlabelled: Tensor, seed: int) -> Calibration | N
 
     The error over the held-out labels themselves would be far too high: images are asked for because they are hard, and
     no two of them are alike. So these labels only set the temperature of the probabilities. The error is then what the
-    softened probabilities leave to the other classes, on average over the unlabelled images. The interval shows only how
-    uncertain the temperature is (95 %, by resampling the held-out labels). Usually both are somewhat too high.
+    softened probabilities leave to the other classes, on average over the unlabelled images. The interval shows only
+    how uncertain the temperature is (95 %, by resampling the held-out labels). Usually both are somewhat too high.
     """
     if not found.enough:
         return None
