@@ -50,7 +50,7 @@ clean:  ## remove what these commands made, except runs/
 	touch $@
 
 .venv/compiled: .venv/installed cotrain/augment/kernel.py  # numba's cache: `make test` fills it while mypy runs
-	$(BIN)/python -m tests.preloaded
+	$(BIN)/python -m tests.kernels
 	touch $@
 
 .venv/installed-docs: .venv/installed

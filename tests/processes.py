@@ -142,6 +142,7 @@ def _enter(settings: Mapping[str, Any], target: Callable[..., Any], arguments: t
         file = os.open(settings["folder"] / name, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, descriptor)
         os.close(file)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background of a script
     os.environ.clear()
     os.environ.update(settings["environment"])
     os.chdir(settings["cwd"])

@@ -134,7 +134,7 @@ def advice(labels: int, changed: float, by_chance: float) -> Advice:
     changes (`by_chance`).
     """
     assert labels >= ENOUGH_TO_ADVISE
-    said = f"The labels since the {round(EARLIER * labels)}th changed the guess for {changed:.1f} % of the images"
+    said = f"The last {labels - round(EARLIER * labels)} labels changed the guess for {changed:.1f} % of the images"
     if changed <= SETTLED:
         return Advice(False, f"{said}: more labels hardly pay.")
     if changed <= BY_CHANCE * by_chance:

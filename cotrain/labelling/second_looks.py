@@ -12,7 +12,7 @@ NEAREST = 3  # labelled images that an image is compared with
 
 
 def disputed_labels(found: HeldOut) -> tuple[Disputed, ...]:
-    """Labels that are probably wrong, by the outputs of heads that were trained without them. The clearest first.
+    """Labels that deserve a second look, by the outputs of heads that were trained without them. The clearest first.
 
     A label is disputed if all heads agree on another class, with at least the probability that images labelled with
     that class have on average (confident learning: Northcutt, Jiang and Chuang, 2021), and if the label itself is

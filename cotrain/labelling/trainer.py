@@ -107,13 +107,14 @@ class Trainer(threading.Thread):
             return None
         task = self.task()
         quiet = time.monotonic() - self._last_change
-        if task.known == self._trained:
+        if task.known == self._trained:  # the page has its new guesses; estimating takes longer
+            many = task.count >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
             unestimated = self.model is not None and task.count != self._estimated
-            return True if unestimated and quiet > REST else None
+            return True if unestimated and (many or quiet > REST) else None
         before = len(self._trained.labels) if self._trained else 0
         if quiet < QUIET and abs(task.count - before) < EVERY:
             return None
-        return task.count >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
+        return False
 
     def _train(self, estimate: bool) -> None:
         assert self.teacher is not None

@@ -52,6 +52,7 @@ def assert_equals_pillow(images: Tensor, rows: list[int], draw: Draw, policy: Po
         assert torch.equal(normalised(images, rows, draw, policy, mean, std, path=path), expected), path
 
 
+@pytest.mark.no_cover  # test_any_policy covers the same lines
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("preset", PRESETS)
@@ -65,7 +66,6 @@ def test_presets(preset: str, flip: bool, channels: int) -> None:
         assert_equals_pillow(images, rows, draw_weak(policy, n, side, side, rng), policy)
 
 
-@pytest.mark.no_cover  # test_presets covers the same lines
 @settings(max_examples=150, deadline=None)
 @given(images=batches(channels=[1, 3], sizes=SIZES), policy=POLICIES, seed=SEEDS)
 def test_any_policy(images: Tensor, policy: Policy, seed: int) -> None:
@@ -74,7 +74,7 @@ def test_any_policy(images: Tensor, policy: Policy, seed: int) -> None:
     assert_equals_pillow(images, rows, draw, policy)
 
 
-@pytest.mark.no_cover  # test_presets covers the same lines
+@pytest.mark.no_cover  # test_any_policy covers the same lines
 @settings(max_examples=60, deadline=None)
 @given(images=batches(channels=[2, 4], sizes=SIZES), policy=POLICIES, seed=SEEDS)
 def test_paths_agree_on_other_channel_counts(images: Tensor, policy: Policy, seed: int) -> None:
@@ -84,7 +84,7 @@ def test_paths_agree_on_other_channel_counts(images: Tensor, policy: Policy, see
     assert torch.equal(by_kernel, pixels(images, rows, draw, policy, path="tensor"))
 
 
-@pytest.mark.no_cover  # test_presets covers the same lines
+@pytest.mark.no_cover  # test_any_policy covers the same lines
 @settings(max_examples=30, deadline=None)
 @given(
     images=batches(channels=[1, 3], sizes=SIZES), policy=POLICIES, seed=SEEDS, cut=st.tuples(*[st.integers(0, 12)] * 2)

@@ -27,7 +27,7 @@ from cotrain.evaluation import export as exporting
 from cotrain.evaluation.export import OPSET, OUTPUTS, Deployed
 from cotrain.features.runtime import to_onnx
 from cotrain.model.pretrained import FixedNorm, Head, Input, Sizes
-from cotrain.model.stages import Pretrained
+from cotrain.model.stages import Extra, Pretrained
 from cotrain.runs.checkpoint import read_json, write_json
 from tests.few_digits import few_digits
 
@@ -59,7 +59,7 @@ def made_up(channels: int, side: int, classes: int = 3) -> Dataset:
     return cotrain.from_arrays(images[:90], labels[:90], test=(images[90:], labels[90:]), classes=names)
 
 
-def pretrained(*, channels: int, classes: int) -> Backbone:
+def pretrained(*, channels: int, classes: int, extra: Extra) -> Backbone:
     """A trunk with fixed weights, on images enlarged to 20x20, and heads on its features."""
 
     def trunk(dropout: float) -> nn.Module:
@@ -69,7 +69,7 @@ def pretrained(*, channels: int, classes: int) -> Backbone:
 
     stages = (Stage("input", lambda dropout: Input("tiny", channels, 20, Sizes())), Stage("features", trunk))
     weights = Pretrained(20, (0.4, 0.5, 0.6), (0.1, 0.2, 0.3), "made up", "features", "input")
-    head = Head(hidden=6).stages(8, classes, lambda features: None)
+    head = Head(hidden=6).stages(8, classes, extra)
     return Backbone("pretrained", (*stages, *head), "features", channels, classes, weights)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.features.tiny import Counting, known
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def tiny_is_known() -> Iterator[None]:
     with known():
         yield

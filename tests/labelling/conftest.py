@@ -5,7 +5,7 @@ import pytest
 from tests.features.tiny import known
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def tiny_is_known() -> Iterator[None]:
     """The backbone `tiny`, whose features take milliseconds."""
     with known():

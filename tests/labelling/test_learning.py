@@ -255,7 +255,7 @@ def test_the_curve_and_the_advice_are_carried_on(teacher: Teacher) -> None:
 def test_labels_pay_while_they_change_predictions(changed: float, by_chance: float, paying: bool) -> None:
     found = advice(60, changed, by_chance)
     assert found.paying is paying
-    assert f"since the 40th changed the guess for {changed} % of the images" in found.words
+    assert f"The last 20 labels changed the guess for {changed} % of the images" in found.words
     assert found.words.endswith(".")
 
 

@@ -2,7 +2,7 @@
 
 import { svg } from "./dom.js";
 
-const NAMES = { "cross-validation": "cross-validation", audit: "random check" };
+const NAMES = { "cross-validation": "calibrated probabilities", audit: "random check" };
 
 function ticks(top) {
   const step = [1, 2, 5, 10, 20, 25, 50].find(one => top / one <= 5) ?? 50;

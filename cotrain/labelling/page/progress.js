@@ -60,8 +60,8 @@ function errorPanel() {
   const rows = [...state.curve].reverse().map(point => h("li", {}, describe(point)));
   return h("section", { class: "panel" }, h("h2", {}, "Estimated error"), h("p", { class: "advice" }, state.advice),
     curve(state.curve, { width: 640, height: 220 }),
-    h("p", { class: "legend" }, h("span", { class: "validated" }, "cross-validation over the labels"), h("span", { class: "audit" }, "random check")),
-    h("p", { class: "soft" }, "The error that the model is expected to make on the unlabelled images. Bands and bars are 95 % confidence intervals. The random check is the more reliable of the two."),
+    h("p", { class: "legend" }, h("span", { class: "validated" }, "by calibrated probabilities"), h("span", { class: "audit" }, "random check")),
+    h("p", { class: "soft" }, "The error to expect on the unlabelled images. The line adds up the model's own doubts, which cross-validation over the labels calibrates. Its band shows only how uncertain that calibration is, and with many labels it is usually too high. A random check measures the error directly; its bars are 95 % confidence intervals."),
     h("details", {}, h("summary", {}, "All numbers"), h("ul", {}, rows)));
 }
 

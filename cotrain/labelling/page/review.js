@@ -8,7 +8,7 @@ import { change, nameOf, state } from "./store.js";
 
 const PART = 48;
 const LOOKS = {
-  disputed: ["Disputed", "Labels that the model disputes after training without them. They are probably mistakes."],
+  disputed: ["Disputed", "Labels that the model disputes after training without them. Please look again: about half of them are mistakes."],
   conflicts: ["Conflicts", "Images that people labelled differently. Choose one class; until then they are not used for training."],
   gallery: ["By class", "The labelled images of one class. Choose the class in the list; click an image to change its label."],
   strangers: ["Strangers?", "Unlabelled images that resemble no class. X marks one that does not belong."],
