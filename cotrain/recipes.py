@@ -76,8 +76,8 @@ def photos() -> Config:
     """cotrain fit photos/
 
     For photographs, on the features of EfficientNet-Lite0. Minutes on 2 CPU cores, most of them for the features, which
-    are computed once. Test error with 4 labels per class: 28.8 +- 1.7 % on 10,000 CIFAR-10 images (logistic regression
-    on the same features: 40.6 +- 3.1 %), 30.0 +- 2.3 % on 15 kinds of leaf photographs (41.1 +- 4.9 %; 5 seeds,
+    are computed once. Test error with 4 labels per class: 27.4 +- 1.9 % on 10,000 CIFAR-10 images (logistic regression
+    on the same features: 40.6 +- 3.1 %), 29.2 +- 2.4 % on 15 kinds of leaf photographs (41.1 +- 4.9 %; 5 seeds,
     docs/results/photographs.md).
     """
     return Config(
