@@ -55,7 +55,7 @@ function draw() {
 function errorPanel() {
   if (!state.curve.length) {
     return h("section", { class: "panel" }, h("h2", {}, "Estimated error"),
-      h("p", {}, "The curve begins when a few images of at least two classes are labelled."));
+      h("p", {}, "The curve begins with the first estimate, once a few images of at least two classes are labelled."));
   }
   const rows = [...state.curve].reverse().map(point => h("li", {}, describe(point)));
   return h("section", { class: "panel" }, h("h2", {}, "Estimated error"), h("p", { class: "advice" }, state.advice),
