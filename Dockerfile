@@ -1,6 +1,6 @@
 # The demo:             docker build -t cotrain . && docker run --rm cotrain
-# Keep what it writes:  docker run --rm -v "$PWD/runs:/work/runs" cotrain fit digits
-# Your own images:      docker run --rm -v "$PWD/photos:/work/photos:ro" -v "$PWD/runs:/work/runs" cotrain fit photos
+# Keep what it writes:  docker run --rm -v "$PWD/runs:/data/runs" cotrain fit digits
+# Your own images:      docker run --rm -v "$PWD/photos:/data/photos:ro" -v "$PWD/runs:/data/runs" cotrain fit photos
 # A mounted runs/ must be writable for user 1000; `--user "$(id -u)"` runs as you instead.
 FROM python:3.11-slim
 
@@ -12,12 +12,12 @@ COPY cotrain /src/cotrain
 RUN pip install --no-cache-dir --disable-pip-version-check --constraint /src/constraints.txt /src && rm -r /src
 
 # numba, matplotlib and cotrain cache under HOME: a place that any user may write to
-RUN useradd --uid 1000 cotrain && mkdir -p /work/runs /work/home && chmod -R 777 /work
-ENV HOME=/work/home \
-    NUMBA_CACHE_DIR=/work/home/numba \
+RUN useradd --uid 1000 cotrain && mkdir -p /data/runs /data/home && chmod -R 777 /data
+ENV HOME=/data/home \
+    NUMBA_CACHE_DIR=/data/home/numba \
     PYTHONUNBUFFERED=1
 USER cotrain
-WORKDIR /work
+WORKDIR /data
 
 ENTRYPOINT ["cotrain"]
 CMD ["fit", "digits"]

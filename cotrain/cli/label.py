@@ -60,7 +60,7 @@ def label_command(
     changes
         As in fit.
     """
-    from cotrain.labelling.serving import Asked, serve  # slow: imports the server
+    from cotrain.labelling.launch import Asked, serve  # slow: imports the server
 
     short = {"data.size": size, "data.skip_unreadable": skip_unreadable or None}
     asked = Asked(

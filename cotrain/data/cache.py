@@ -13,14 +13,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from rich.console import Console
 
 from cotrain.data.decode import GREY, Unreadable, read_image
 from cotrain.data.files import FILES_PER_TASK, Found, Workers, in_parts, worker_count
-from cotrain.data.home import home
+from cotrain.data.home import home, one_at_a_time
 from cotrain.data.imagefile import ImageFile, append_facts
-from cotrain.progress import counted, say
+from cotrain.progress import counted
 from cotrain.types import UserError
 
 VERSION = 2
@@ -97,16 +96,8 @@ def _locked(path: Path, console: Console) -> Iterator[None]:
     try:
         folder = home() / "locks"
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{path.name}.lock")
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            say(console, "waiting for another process that is decoding the same images")
-            lock.acquire()
-        try:
+        with one_at_a_time(folder / f"{path.name}.lock", "decoding the same images", console):
             yield
-        finally:
-            lock.release()
     except OSError as error:
         raise UserError(
             f"cannot keep the decoded images in {path.parent}: {error.strerror}; "

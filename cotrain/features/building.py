@@ -6,21 +6,19 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from rich.console import Console
 
 from cotrain.augment import Draw, Policy, draw_plain, draw_strong, draw_weak, joined, pixels
 from cotrain.data.bank import PLAIN, Bank, view_names
 from cotrain.data.dataset import Dataset
-from cotrain.data.home import home
+from cotrain.data.home import home, one_at_a_time
 from cotrain.data.inputs import near
 from cotrain.data.settings import BankSettings
 from cotrain.features.runtime import Compute, Kind, compiled, has_onnxruntime, is_prepared
@@ -75,7 +73,7 @@ def open_bank(
         store = Store(folder, facts)
         names = view_names(settings.weak, settings.strong) if augmented else [PLAIN]
         if any(True for _ in missing(store, dataset, names)):
-            with _locked(folder, console):
+            with one_at_a_time(folder / ".lock", "computing the same features", console):
                 store = Store(folder, facts)
                 if any(True for _ in missing(store, dataset, names)):  # no other process computed them in the meantime
                     if runtime == "auto" and not has_onnxruntime():
@@ -205,18 +203,3 @@ def _drawn(kind: str, block: int, policy: Policy, image: int, height: int, width
     draw = {"weak": draw_weak, "strong": draw_strong}[kind]
     rng = np.random.default_rng((seed, image, ["weak", "strong"].index(kind), block))
     return draw(policy, DRAWN, height, width, rng)
-
-
-@contextmanager
-def _locked(folder: Path, console: Console) -> Iterator[None]:
-    """One process at a time fills a bank; the others wait, and then use it."""
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        say(console, "waiting for another process that is computing the same features")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

@@ -1,8 +1,9 @@
 """The end of labelling: a run folder like that of `cotrain fit`, and predictions for all images of the folder."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -11,10 +12,14 @@ from cotrain.evaluation.job import Job
 from cotrain.evaluation.parts import job_facts, partial_folder
 from cotrain.evaluation.predict import BETTER, load, used_folder
 from cotrain.evaluation.streaming import files_at_once
+from cotrain.labelling.lines import console_of_lines
 from cotrain.pipeline.fit import fit
-from cotrain.runs.run import Run
+from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.run import Run, reserve_folder
+from cotrain.types import UserError
 
 PREDICTIONS = "predictions.csv"
+Stage = Literal["idle", "running", "done", "failed"]
 
 
 def finish(folder: Path, out: Path, console: Console, settings: Mapping[str, Any] | None = None) -> Path:
@@ -36,3 +41,44 @@ def predict_all(run: Path, folder: Path, console: Console) -> None:
     options = {"temperature": model.temperature, "shard": "1/1", "defer_below": None}
     facts = job_facts(Run.open(chosen).model_path, paths, **options, batch=batch)
     job.to_file(out, facts, resume=partial_folder(out).exists())
+
+
+class Finishing:
+    """The button Finish: runs `finish` in the background, once at a time. The page shows `stage` and `line`."""
+
+    def __init__(self, folder: Path, out: Path | None, settings: Mapping[str, Any]) -> None:
+        self.folder, self._out, self._settings = folder, out, settings
+        self.stage: Stage = "idle"
+        self.line = ""
+        self.out: Path | None = None  # the run folder that is being written
+        self.on_change: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+
+    def begin(self) -> bool:
+        """Announce the work; false if it is being done already."""
+        with self._lock:
+            if self.stage == "running":
+                return False
+            self._set("running", "Waiting for the current training to end.")
+            return True
+
+    def run(self, save: Callable[[], None]) -> None:
+        """Write labels.csv, then the run folder. Called in the trainer's thread."""
+        self._set("running", "Training on all labels.")
+        try:
+            save()
+            wanted = self._out or Path("runs") / self.folder.resolve().name
+            self.out = reserve_folder(wanted.parent, wanted.name)
+            console = console_of_lines(self._say)
+            done = finish(self.folder, self.out, console, self._settings)
+        except (UserError, Interrupted, OSError, RuntimeError, MemoryError) as error:
+            self._set("failed", " ".join(str(error).split()) or type(error).__name__)
+        else:
+            self._set("done", str(done.resolve()))
+
+    def _say(self, line: str) -> None:
+        self._set("running", line)
+
+    def _set(self, stage: Stage, line: str) -> None:
+        self.stage, self.line = stage, line
+        self.on_change()

@@ -14,7 +14,7 @@ from cotrain.data import Dataset
 from cotrain.data.files import walk
 from cotrain.labelling.book import Book, Seen
 from cotrain.labelling.events import STRANGER, How, Refused
-from cotrain.labelling.finishing import Finishing
+from cotrain.labelling.finish import Finishing
 from cotrain.labelling.images import NotShown, Outside, Pictures
 from cotrain.labelling.learning import Known, Order
 from cotrain.labelling.trainer import Model, Prepare, Task, Trainer

@@ -20,6 +20,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The tests of a file share their banks."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.setenv("COTRAIN_HOME", str(folder))
+        yield folder
+
+
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return Counting(monkeypatch)

@@ -1,7 +1,6 @@
 """A run without test images, on features: its estimated error, its baselines, and which model is used."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +22,7 @@ ESTIMATED = CONFIG.changed(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("home")
-        patch.setenv("COTRAIN_HOME", str(home))
-        yield home
+pytestmark = pytest.mark.usefixtures("shared_home")
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def test_a_finished_bank_can_be_read_only(home: Path, whole: object, monkeypatch
     folder = only_bank(home)
     (folder / ".lock").unlink(missing_ok=True)
     before = {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
-    monkeypatch.setattr(building, "FileLock", None)
+    monkeypatch.setattr("cotrain.data.home.FileLock", None)
     bank = opened(small_data()).bank
     assert bank is not None and bank.plain(np.arange(3)).any()
     assert {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))} == before

@@ -1,6 +1,5 @@
 """Training on a bank: every method, interrupted runs, several processes, and the trained model on pixels."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
 
@@ -26,13 +25,7 @@ CPU = torch.device("cpu")
 ON_PIXELS = [name for name, method in METHODS.items() if method().views.ctaugment != "none"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """These tests share their banks."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("home")
-        patch.setenv("COTRAIN_HOME", str(folder))
-        yield folder
+pytestmark = pytest.mark.usefixtures("shared_home")
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from cotrain.cli.main import main
+from cotrain.labelling.launch import Asked, answering, labelling, listening
 from cotrain.labelling.security import Door
-from cotrain.labelling.serving import Asked, answering, labelling, listening
 from cotrain.labelling.session import Session
 from tests.features.tiny import QUIET, known, small_data
 from tests.processes import PATIENCE, Running

@@ -21,8 +21,7 @@ from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.layout import TABLE, part_of
 from cotrain.labelling.book import Book
-from cotrain.labelling.finish import finish
-from cotrain.labelling.finishing import Finishing
+from cotrain.labelling.finish import Finishing
 from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
 from cotrain.labelling.learning import Order, Teacher, interactive_config
@@ -82,7 +81,7 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
         book.start(_labels_of(dataset))
         if asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
-        finishing = Finishing(finish, asked.folder, asked.out, settings)
+        finishing = Finishing(asked.folder, asked.out, settings)
         session = Session(dataset, book, pictures, partial(_teachers, dataset, config), finishing, asked.order)
         _check_askable(session)
         session.start()
