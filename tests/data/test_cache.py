@@ -121,7 +121,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch:
     folder = by_class(tmp_path / "photos")
     assert Running(open_and_be_killed, folder).wait().returncode == -SIGKILL
     (left,) = (tmp_path / "home").glob("images/*")
-    assert left.suffix == ".part"
+    assert left.suffix == ".partial"
     assert len(list((tmp_path / "home" / "images").iterdir())) == 1
     open_data(folder)
     assert [path.suffix for path in (tmp_path / "home" / "images").iterdir()] == [""]
