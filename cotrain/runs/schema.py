@@ -9,7 +9,6 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 
 COMMAND = TypeAdapter(str)
-PACKAGES = TypeAdapter(dict[str, "Package"])
 
 
 class File(BaseModel):
@@ -22,6 +21,9 @@ class Package(File):
     name: str
     package: str
     version: str
+
+
+PACKAGES = TypeAdapter(dict[str, Package])
 
 
 class Header(File):
