@@ -51,7 +51,7 @@ class Estimate:
 
 def is_cross_validated(config: Config, dataset: Dataset) -> bool:
     """On features, training takes seconds, so that it can be repeated."""
-    return config.run.baseline and config.run.repeats > 0 and dataset.bank is not None
+    return config.run.baseline and config.run.repeats > 0 and dataset.has_features
 
 
 def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) -> list[Fold]:
