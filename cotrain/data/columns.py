@@ -4,7 +4,7 @@ A table is anything with named columns: a DataFrame, or a mapping of names to ar
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,8 @@ def column_of(table: Any, name: Any) -> NDArray:
     return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
 
 
-def recognised(name: str, values: NDArray, where: str = "the table") -> Column:
+def recognised(name: str, values: NDArray, where: str, leave_out: str) -> Column:
     """Numbers, or categories. Dates and text are neither, and the error says what to do."""
-    leave_out = f"leave it out (--ignore {name})"
     if values.dtype.kind in "iuf":
         return Column(name)
     if values.dtype.kind == "M":
@@ -79,13 +78,13 @@ def codes_of(column: Column, values: NDArray, where: str = "the table") -> NDArr
     return np.array([places.get(word, UNKNOWN) for word in words_of(values).tolist()], np.float64)
 
 
-def features_of(table: Any, ignored: Sequence[str] = (), where: str = "the table") -> Features:
-    """The features of a table, with its columns recognised."""
-    names = [name for name in (table if isinstance(table, Mapping) else table.columns) if str(name) not in ignored]
+def features_of(table: Any, where: str, leave_out: str = "leave it out") -> Features:
+    """The features of a table, with its columns recognised. Errors say how to leave out a column."""
+    names = list(table if isinstance(table, Mapping) else table.columns)
     columns, values = [], []
     for name in names:
         given = _without_objects(column_of(table, name))
-        columns.append(recognised(str(name), given, where))
+        columns.append(recognised(str(name), given, where, leave_out))
         values.append(codes_of(columns[-1], given, where))
     return Features(np.stack(values, axis=1) if values else np.zeros((0, 0)), tuple(columns))
 

@@ -1,6 +1,7 @@
 """Datasets of features: from arrays, memory maps and sparse matrices to a `Dataset`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,17 +45,24 @@ def from_features(
     if targets.min(initial=0) < -1 or most >= len(names):
         raise UserError(f"{name}: labels must be from 0 to {len(names) - 1}, or -1 for unlabelled rows")
     check_known(name, targets[:trained], names)
+    dataset = dataset_of(features, targets, names, name=name, test=len(targets) - trained)
+    return replace(dataset, hashes=features.hashes(), source=source, layout=layout)
+
+
+def dataset_of(
+    features: Features, labels: NDArray[np.int64], classes: tuple[str, ...], *, name: str = "features", test: int = 0
+) -> Dataset:
+    """A dataset of checked features whose last `test` rows are for testing. It has no hashes: nothing is compared."""
+    trained = len(labels) - test
     return Dataset(
         name=name,
         images=features,
-        hashes=features.hashes(),
-        labels=torch.from_numpy(targets),
-        classes=names,
+        hashes=np.zeros(0, np.uint64),
+        labels=torch.from_numpy(labels),
+        classes=classes,
         train=np.arange(trained),
         valid=np.arange(0),
-        test=np.arange(trained, len(targets)),
-        source=source,
-        layout=layout,
+        test=np.arange(trained, len(labels)),
         mirror=False,
     )
 

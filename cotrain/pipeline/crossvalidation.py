@@ -96,7 +96,7 @@ def cross_validate(
             if key not in found:
                 found[key] = train(fold.split, fold.held).numpy()
         _write(path, found)
-    wrong = {name: _wrong(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
+    wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])
     logits = np.concatenate([found[f"{OURS}/{number}"] for number in once], axis=1)
@@ -129,7 +129,7 @@ def trainers_of(config: Config, dataset: Dataset, device: torch.device) -> dict[
     return trainers
 
 
-def _wrong(
+def mistakes(
     name: str, folds: Sequence[Fold], found: Mapping[str, NDArray], labels: Tensor, rule: str
 ) -> dict[int, list[bool]]:
     """For each labelled row, whether it was misclassified in each repeat."""
