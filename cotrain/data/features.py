@@ -109,6 +109,14 @@ class Features:
         found = [_words(self[block]) @ keys for block in self.blocks()]
         return np.concatenate(found)
 
+    def followed_by(self, more: Features) -> Features:
+        """These rows and then more, in memory."""
+        if self.is_sparse or more.is_sparse:
+            from scipy import sparse  # slow to import
+
+            return Features(sparse.csr_array(sparse.vstack([self.values, more.values])), self.columns)
+        return Features(np.concatenate([self.values, more.values]), self.columns)
+
     @property
     def facts(self) -> list[dict[str, Any]]:
         """The columns as JSON."""

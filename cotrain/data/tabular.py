@@ -29,16 +29,17 @@ def from_features(
     `columns` names the columns; a `Column` with categories holds their numbers, from 0. `test` has rows and labels that
     are only for testing.
     """
-    given, targets = _rows(name, values), _labels(name, labels)
+    given, targets = numbers_of(name, values), _labels(name, labels)
     if len(targets) != given.shape[0]:
         raise UserError(f"{name} has {given.shape[0]} rows but {len(targets)} labels")
     trained = len(targets)
+    features = Features(given, _columns(columns, given.shape[1]))
     if test is not None:
-        more, more_targets = _rows(name, test[0]), _labels(name, test[1])
+        more, more_targets = numbers_of(name, test[0]), _labels(name, test[1])
         if more.shape[1] != given.shape[1]:
             raise UserError(f"{name}: the test rows have {more.shape[1]} columns, the training rows {given.shape[1]}")
-        given, targets = _stacked(given, more), np.concatenate([targets, more_targets])
-    features = Features(given, _columns(columns, given.shape[1]))
+        features = features.followed_by(Features(more, features.columns))
+        targets = np.concatenate([targets, more_targets])
     features.check_finite(name)
     most = int(targets.max(initial=-1))
     names = tuple(map(str, classes)) if classes is not None else tuple(map(str, range(most + 1)))
@@ -67,7 +68,7 @@ def dataset_of(
     )
 
 
-def _rows(name: str, values: Any) -> Any:
+def numbers_of(name: str, values: Any) -> Any:
     """A matrix of numbers: an array or a memory map as it is, anything sparse as CSR."""
     if hasattr(values, "tocsr"):
         from scipy import sparse  # slow to import
@@ -87,14 +88,6 @@ def _labels(name: str, labels: ArrayLike) -> NDArray[np.int64]:
     if targets.ndim != 1 or targets.dtype.kind not in "iu":
         raise UserError(f"{name}: labels must be one integer per row, not {targets.dtype} of shape {targets.shape}")
     return targets.astype(np.int64)
-
-
-def _stacked(first: Any, second: Any) -> Any:
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return np.concatenate([first, second])
-    from scipy import sparse  # slow to import
-
-    return sparse.csr_array(sparse.vstack([first, second]))
 
 
 def _columns(columns: Sequence[Column | str] | None, count: int) -> tuple[Column, ...]:
