@@ -13,7 +13,7 @@ from cotrain.augment.views import pixels
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.inputs import near
-from cotrain.runs.checkpoint import write_whole
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 TILE = 96  # pixels; small images are enlarged by a whole factor to about this size

@@ -5,7 +5,6 @@ import csv
 import io
 import os
 import posixpath
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from cotrain.data.decode import SUFFIXES
+from cotrain.storage.cells import from_safe
+from cotrain.storage.reading import read_bytes, reason
 from cotrain.types import UserError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -96,16 +97,6 @@ def read_sheet(file: Path, *, path_column: str | None = None, label_column: str 
     return Sheet(delimiter, header, path_at, label_at, cells_of, _without_minus_one(rows))
 
 
-def safe(label: str) -> str:
-    """The label as a cell that a spreadsheet does not take for a formula: '=SUM for =SUM."""
-    return f"'{label}" if re.match(r"'*[=+\-@]", label) else label
-
-
-def from_safe(cell: str) -> str:
-    """The label that `safe` made this cell of."""
-    return cell[1:] if re.match(r"'+[=+\-@]", cell) else cell
-
-
 def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
     """If classes are numbers, -1 means unlabelled, as in scikit-learn."""
     numbers = all(row.label.isdigit() or row.label == MINUS_ONE for row in rows if row.label is not None)
@@ -114,9 +105,9 @@ def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
 
 def text_of(file: Path) -> str:
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file} cannot be read: {reason(error)}") from error
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     if "\0" in data.decode(encoding, errors="replace"):
         raise UserError(f"{file} is not a CSV text file (it has NUL bytes); export the table as CSV in UTF-8")

@@ -30,10 +30,9 @@ from cotrain.model.build import load_weights
 from cotrain.model.own import own_network
 from cotrain.model.trunk import Trunk
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.checkpoint import read_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
-from cotrain.runs.upgrade import upgraded
+from cotrain.runs.upgrade import read_config
 from cotrain.types import UserError
 
 BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
@@ -48,7 +47,7 @@ class Predictions:
     probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had validation images
     heads_agree: NDArray[np.int64]  # (n,) number of heads that predict this class
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [self.classes[label] for label in self.labels]
 
@@ -164,27 +163,29 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
     path = opened.model_path
     if not path.exists():
         raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
-    tensors, facts = read_tensors(path)
-    config = Config.parse(upgraded(facts["config"]))
+    tensors, facts = opened.read_model()
+    config = read_config(facts.config, path)
     if model is not None:
         config = config.with_network(replace(own_network(model), recorded=config.model.backbone))
-    net = config.build_network(len(facts["classes"]), facts["channels"])
+    net = config.build_network(len(facts.classes), facts.channels)
     load_weights(net, tensors, path)
     net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
-    height, width = facts["size"]
-    trunk = config.build_trunk(len(facts["classes"]), (height, width, facts["channels"]))
-    if trunk is not None and facts.get("trunk", trunk.weights) != trunk.weights:  # older runs do not know theirs
+    height, width = facts.size
+    trunk = config.build_trunk(len(facts.classes), (height, width, facts.channels))
+    if trunk is None and not facts.mean:
+        raise UserError(f"{path} is damaged: it does not say how pixels are normalised")
+    if trunk is not None and facts.trunk not in (None, trunk.weights):
         raise UserError(
             f"{trunk.name} has other weights than when {folder} was trained; restore those weights, or train again"
         )
     return Model(
         net,
         config,
-        tuple(facts["classes"]),
+        tuple(facts.classes),
         (height, width),
-        facts["channels"],
-        tuple(facts.get("mean", ())),
-        tuple(facts.get("std", ())),
+        facts.channels,
+        tuple(facts.mean),
+        tuple(facts.std),
         fitted_temperature(opened.result or {}) or 1.0,
         trunk,
         columns_from(facts.get("columns", ())),
