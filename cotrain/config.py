@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
-from cotrain.augment import PRESETS, Policy
+from cotrain.augment import PRESETS, FeaturePolicy, Policy
 from cotrain.data.settings import BankSettings, DataSettings
 from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
@@ -95,6 +95,7 @@ class Config(Settings):
 
     data: DataSettings = DataSettings()
     augment: Policy = PRESETS["paper"]
+    features: FeaturePolicy = FeaturePolicy()
     model: ModelSettings = ModelSettings()
     bank: BankSettings = BankSettings()
     method: SerializeAsAny[Method] = METHODS["mhct"]()

@@ -15,7 +15,7 @@ from cotrain.device import pick_device, pick_precision
 from cotrain.pipeline.messages import network
 from cotrain.progress import clock, counted, say
 from cotrain.recipes import RECIPES, recipe_named
-from cotrain.runs.checkpoint import write_json
+from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 
 FASTER = 1.05  # a smaller gain may be noise

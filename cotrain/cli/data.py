@@ -15,7 +15,7 @@ from cotrain.data.fetch import fetch
 from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
 from cotrain.progress import say
-from cotrain.runs.checkpoint import write_json
+from cotrain.storage.writing import write_json
 from cotrain.training.checks import check_trainable
 from cotrain.types import UserError
 

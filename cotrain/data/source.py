@@ -121,8 +121,9 @@ class Source(BatchSource):
         statistics: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
         super().__init__(dataset, split, views, labelled=labelled, unlabelled=unlabelled, seed=seed, device=device)
-        check_fits(dataset.images, device)
-        self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
+        images = dataset.pixels
+        check_fits(images, device)
+        self.images = images.to(device) if isinstance(images, Tensor) else images
         self.policy = policy
         changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
         self.labelled_policy = policy.model_copy(update=changes)

@@ -39,6 +39,7 @@ from cotrain.types import UserError
 
 WORTH_ESTIMATING = 200  # steps
 PHOTOS, FROM_SCRATCH = "photos", "small32"  # the recipes for a pretrained network and for one from scratch
+TABLE = "features"  # the recipe for tables
 PHOTOGRAPH = 48  # shorter side in pixels, from which on a grey image counts as a photograph
 
 
@@ -243,11 +244,18 @@ def default_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
 
     Colour images and larger grey ones get a pretrained network, unless the user chose another one.
     """
+    if dataset.features is not None:
+        return with_fewer(recipe_named(TABLE), dataset)
     name = recipe_for_backbone(changes)
     if name is None and (dataset.source == "digits" or not is_photographic(dataset)):
         return scratch_config(dataset)
     config = recipe_named(name or PHOTOS).changed({"augment.flip": dataset.mirror})
-    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))  # a small folder has fewer images than a batch
+    return with_fewer(config, dataset)
+
+
+def with_fewer(config: Config, dataset: Dataset) -> Config:
+    """With fewer unlabelled images per step, if there are not as many."""
+    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))
     return config.changed({"optim.unlabelled": fewer}) if fewer < config.unlabelled else config
 
 
