@@ -16,8 +16,9 @@ from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.model.named import is_pretrained
 from cotrain.report.page import BASELINES, WORDS
-from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
+from cotrain.runs.schema import ModelFacts
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 CARD = "README.md"
@@ -57,7 +58,9 @@ def card(run: Run) -> str:
     result = run.result
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
-    facts = read_tensors(run.model_path)[1]
+    facts = run.read_model()[1]
+    columns = (facts.model_extra or {}).get("columns")
+    noun = "images" if columns is None else "rows"
     used, errors = result.get("used", METHOD), errors_of(run, result)
     of_used = Run.open(used_folder(run, BETTER)).result or {}
     return _template().render(
@@ -72,18 +75,24 @@ def card(run: Run) -> str:
         errors=errors,
         measured=errors.get(used),
         compared=compared(result),
-        classes=[printable(name) for name in facts["classes"]],
+        classes=[printable(name) for name in facts.classes],
         counts=result.get("labels_by_class"),
         many=MANY_CLASSES,
-        size=facts["size"],
-        channels=facts["channels"],
+        task="image-classification" if columns is None else "tabular-classification",
+        noun=noun,
+        inputs=shape_of(facts) if columns is None else f"{len(columns):,} columns",
         temperature=fitted_temperature(of_used),
         calibration=calibration_of(of_used),
-        limits=limits(run.config, result, errors.get(used)),
+        limits=limits(run.config, result, errors.get(used), noun),
         command=printable(as_typed(run.command)),
         settings=[(key, plain(value)) for key, value, _, _ in settings_of(run.config)],
         pretrained=is_pretrained(run.config.model.backbone),
     )
+
+
+def shape_of(facts: ModelFacts) -> str:
+    kind = {1: "grey", 3: "colour"}.get(facts.channels, f"{facts.channels} channels")
+    return f"{facts.size[0]}x{facts.size[1]}, {kind}"
 
 
 def errors_of(run: Run, result: Mapping[str, Any]) -> dict[str, Measured]:
@@ -117,27 +126,27 @@ def calibration_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return kinds.get(FITTED if fitted_temperature(result) else UNCALIBRATED)
 
 
-def limits(config: Config, result: Mapping[str, Any], measured: Measured | None) -> list[str]:
+def limits(config: Config, result: Mapping[str, Any], measured: Measured | None, noun: str) -> list[str]:
     """What a user of the model must know, each as one or two sentences."""
     found = [f"{warning[:1].upper()}{warning[1:]}." for warning in result.get("warnings", [])]
     counts = result.get("labels_by_class")
     if measured is None:
-        found.append("The error is unknown: there were no test images, and no cross-validation.")
+        found.append(f"The error is unknown: there were no test {noun}, and no cross-validation.")
     elif measured.split == "cross-validation":
         found.append(
-            "The error is estimated on the labelled images. If they are easier than the others, it is too low."
+            f"The error is estimated on the labelled {noun}. If they are easier than the others, it is too low."
         )
     if measured is not None and measured.images < 100:
-        found.append(f"The error was measured on only {measured.images} images, so its interval is wide.")
+        found.append(f"The error was measured on only {measured.images} {noun}, so its interval is wide.")
     if result.get("leaks"):
-        found.append(f"{result['leaks']:,} test images also occur in the training set: the error is too optimistic.")
+        found.append(f"{result['leaks']:,} test {noun} also occur in the training set: the error is too optimistic.")
     if counts and min(counts) < FEW:
         found.append(f"Some classes had fewer than {FEW} labels; the rarest had {min(counts)}.")
     if counts and max(counts) >= UNEQUAL * max(min(counts), 1):
         found.append(f"The classes had unequal numbers of labels, from {min(counts)} to {max(counts)}.")
     if is_pretrained(config.model.backbone):
         found.append("The backbone was pretrained on ImageNet. It may share that data set's biases.")
-    found.append("Every image is given one of the classes above, also an image that shows none of them.")
+    found.append(f"Every prediction is one of the classes above, also for {noun} that belong to none of them.")
     return found
 
 
