@@ -159,7 +159,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
     """A few unlabelled images with the views used in training."""
     rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
     rows = evenly(np.asarray(split.unlabelled, np.int64), images)
-    held, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    held, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
     wanted, policy, count = config.method.views, config.augment, len(rows)
     draws = {"image": (1, draw_plain(count))}
     if wanted.weak_augment:

@@ -133,6 +133,7 @@ class ResultFacts(File):
     seconds: Annotated[Number, Field(ge=0, lt=1e12)] = 0.0
     seed: Count = 0
     labels: Count = 0
+    labels_by_class: list[Count] | None = None
     parameters: Count = 0
     leaks: Count = 0
     ranks: Count = 1
