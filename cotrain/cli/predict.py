@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 
 from cotrain.cli.options import Flag
 from cotrain.data.files import find_images, worker_count
@@ -19,6 +18,7 @@ from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, prom
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
+from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
@@ -82,7 +82,7 @@ def predict_command(
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
     batch = files_at_once(model)
     paths = request.own_shard.of(find_images(images), batch)
-    console = Console(stderr=True, quiet=own_rank() > 0)
+    console = terminal(stderr=True, quiet=own_rank() > 0)
     job = Job(model, paths, below, request.worker_count(len(paths)), console)
     try:
         if request.own_out is None:

@@ -13,7 +13,7 @@ from cotrain.augment.views import pixels
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.inputs import near
-from cotrain.runs.checkpoint import write_whole
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 TILE = 96  # pixels; small images are enlarged by a whole factor to about this size
@@ -37,7 +37,7 @@ def draw_sheet(
         shown = pixels(images, np.repeat(places, count), draw, policy).numpy()
         return shown.reshape(len(rows), count, height, width, channels)
 
-    images, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    images, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
     columns = [
         ("image", views(1, draw_plain(len(rows)))),
         ("weak views", views(weak, draw_weak(policy, weak * len(rows), height, width, rng))),

@@ -16,7 +16,8 @@ from cotrain.data import Dataset, Split
 from cotrain.device import pick_device
 from cotrain.pipeline.features import with_bank
 from cotrain.progress import counted
-from cotrain.runs.checkpoint import make_folder, read_json, write_json
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import make_folder, write_json
 from cotrain.training.state import pool_of
 from cotrain.training.timing import Pace, pace
 from cotrain.types import Pool, UserError

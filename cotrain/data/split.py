@@ -1,16 +1,19 @@
 """Splits: which rows are labelled, unlabelled, validation and test. Drawn once from a seed and stored in the run."""
 
 import hashlib
-import json
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
 from cotrain.data.dataset import UNLABELLED, Dataset, check_known
 from cotrain.data.settings import DataSettings
+from cotrain.storage.reading import first_problem, read_json
 from cotrain.types import Settings, UserError
 
+Row = Annotated[int, Field(ge=0, lt=2**63)]
 HOW_TO_LABEL = "put labelled images in one folder per class, or list paths and labels in labels.csv or --labels FILE"
 
 
@@ -20,10 +23,10 @@ class Split(Settings):
     name: str
     source: str | None  # None: arrays
     fingerprint: str
-    labelled: tuple[int, ...]
-    unlabelled: tuple[int, ...]
-    valid: tuple[int, ...]
-    test: tuple[int, ...]
+    labelled: tuple[Row, ...]
+    unlabelled: tuple[Row, ...]
+    valid: tuple[Row, ...]
+    test: tuple[Row, ...]
 
     @property
     def hash(self) -> str:
@@ -96,14 +99,13 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
 
 def read_split(path: Path) -> Split:
     """Read a split file, which also holds the hash of the split."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(recorded := content.pop("hash", None), str):
+        raise UserError(f"{path} is not a split: it has no hash; write one with `cotrain data split`")
     try:
-        content = json.loads(path.read_bytes())
-        recorded = content.pop("hash")
         split = Split.model_validate(content)
-    except OSError as error:
-        raise UserError(f"cannot read the split {path}: {error.strerror}") from error
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} is not a split: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        raise UserError(f"{path} is not a split: {first_problem(error)}") from error
     if split.hash != recorded:
         raise UserError(f"{path} was edited after it was written: its hash is {split.hash}, not {recorded}")
     return split

@@ -5,7 +5,6 @@ import csv
 import io
 import os
 import posixpath
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from cotrain.data.decode import SUFFIXES
+from cotrain.storage.cells import from_safe
+from cotrain.storage.reading import read_bytes, reason
 from cotrain.types import UserError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -62,9 +63,9 @@ def read_table(file: Path, *, path_column: str | None = None, label_column: str 
 
 
 def read_sheet(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> Sheet:
-    text = _text(file)
-    delimiter = _guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
-    numbered = list(_records(file, text, delimiter))
+    text = text_of(file)
+    delimiter = guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
+    numbered = list(records_of(file, text, delimiter))
     if not numbered:
         raise UserError(f"{file} is empty; it needs a column of image files and a column of labels")
     first, header = numbered[0][1], None
@@ -96,27 +97,17 @@ def read_sheet(file: Path, *, path_column: str | None = None, label_column: str 
     return Sheet(delimiter, header, path_at, label_at, cells_of, _without_minus_one(rows))
 
 
-def safe(label: str) -> str:
-    """The label as a cell that a spreadsheet does not take for a formula: '=SUM for =SUM."""
-    return f"'{label}" if re.match(r"'*[=+\-@]", label) else label
-
-
-def from_safe(cell: str) -> str:
-    """The label that `safe` made this cell of."""
-    return cell[1:] if re.match(r"'+[=+\-@]", cell) else cell
-
-
 def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
     """If classes are numbers, -1 means unlabelled, as in scikit-learn."""
     numbers = all(row.label.isdigit() or row.label == MINUS_ONE for row in rows if row.label is not None)
     return [replace(row, label=None) if numbers and row.label == MINUS_ONE else row for row in rows]
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file} cannot be read: {reason(error)}") from error
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     if "\0" in data.decode(encoding, errors="replace"):
         raise UserError(f"{file} is not a CSV text file (it has NUL bytes); export the table as CSV in UTF-8")
@@ -134,7 +125,7 @@ def _has_text(cells: list[str]) -> bool:
     return any(map(str.strip, cells))
 
 
-def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def records_of(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The first line number and the cells of every non-empty row."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
@@ -149,7 +140,7 @@ def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[
             yield line, cells
 
 
-def _guess_delimiter(text: str, given: Sequence[str]) -> str:
+def guess_delimiter(text: str, given: Sequence[str]) -> str:
     """The delimiter that yields the most known column names in the first line, then the most cells."""
     names = {*PATH_NAMES, *LABEL_NAMES, *map(_plain, given)}
 
@@ -184,7 +175,7 @@ def _guessed(file: Path, header: list[str], names: Sequence[str], content: str, 
             return _named(file, header, name)
     raise UserError(
         f"{file}: cannot tell which column holds the {content}; {ASK}, or add a header line such as path,label; "
-        f"its columns are: {_listed(header)}"
+        f"its columns are: {listed(header)}"
     )
 
 
@@ -192,13 +183,13 @@ def _named(file: Path, header: list[str], name: str) -> int:
     same = [index for index, cell in enumerate(header) if cell.strip() == name.strip()]
     found = same or [index for index, cell in enumerate(header) if _plain(cell) == _plain(name)]
     if not found:
-        raise UserError(f"{file} has no column {name}; its columns are: {_listed(header)}")
+        raise UserError(f"{file} has no column {name}; its columns are: {listed(header)}")
     if len(found) > 1:
         raise UserError(f"{file} has {len(found)} columns named {name}; rename one of them, or {ASK}")
     return found[0]
 
 
-def _listed(header: list[str]) -> str:
+def listed(header: list[str]) -> str:
     names = [_short(cell) for cell in header if cell.strip()]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

@@ -21,8 +21,8 @@ from cotrain.evaluation.predict import Model, fitted_temperature, load
 from cotrain.features.runtime import to_onnx
 from cotrain.model.trunk import FromPixels
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.run import Run
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 OPSET, IR_VERSION = 18, 10  # read by onnxruntime 1.18 (2024) and newer

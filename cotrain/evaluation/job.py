@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from cotrain.data.files import Workers
-from cotrain.evaluation.parts import Parts, Saver, check_out, partial
+from cotrain.evaluation.parts import Parts, Saver, check_out, unfinished
 from cotrain.evaluation.predict import Model
 from cotrain.evaluation.streaming import Predicted, check_channels, files_at_once, predict_in_batches
 from cotrain.evaluation.table import (
@@ -25,8 +26,8 @@ from cotrain.evaluation.table import (
     rows_of,
 )
 from cotrain.progress import counted
-from cotrain.runs.checkpoint import rename_synced
 from cotrain.runs.interrupt import Interrupted, stop_requests
+from cotrain.storage.writing import replacing
 from cotrain.types import UserError
 
 
@@ -59,7 +60,7 @@ class Job:
     def to_file(self, out: Path, facts: dict[str, Any], *, resume: bool) -> Done:
         """Write a new file, which gets its name when it is complete. `facts` must not change when a job is resumed."""
         check_out(out, resume=resume)
-        with partial(out, facts, resume=resume) as parts:
+        with unfinished(out, facts, resume=resume) as parts:
             began = time.monotonic()
             predicted = self._fill(parts)
             seconds = time.monotonic() - began
@@ -71,15 +72,21 @@ class Job:
         if self.below is not None:
             with tempfile.TemporaryDirectory() as folder:
                 parts = Parts(Path(folder))
-                self._fill(parts)
-                write = csv_writer(sys.stdout, columns(self.below))
-                for rows in self._rows(parts):
-                    write(rows)
+                try:
+                    self._fill(parts)
+                finally:  # a signal ends the job, and what was predicted is printed
+                    write = csv_writer(sys.stdout, columns(self.below))
+                    for rows in self._rows(parts):
+                        write(rows)
             return
         write, first = csv_writer(sys.stdout, columns(None)), 0
-        for predicted in self._predicted(0):
-            write(rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None))
-            first += len(predicted)
+        with stop_requests() as stop:
+            for predicted in self._predicted(0):
+                write(rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None))
+                sys.stdout.flush()
+                first += len(predicted)
+                if stop.asked and first < len(self.paths):
+                    raise Interrupted(f"stopped after {first:,} of {len(self.paths):,} images, whose rows are above")
 
     def _predicted(self, start: int) -> Iterator[Predicted]:
         """The batches from image `start` on, with their progress."""
@@ -91,35 +98,40 @@ class Job:
         """Predict what the parts lack and return how many images that was. After a signal, what is done is saved."""
         saver = Saver(parts)
         start = saver.end
+        if start > len(self.paths):
+            raise UserError(f"{parts.folder} holds more rows than there are images; delete it to start again")
         with stop_requests() as stop:
-            for predicted in self._predicted(start):
-                saver.add(predicted)
-                if stop.asked:
-                    break
+            try:
+                for predicted in self._predicted(start):
+                    saver.add(predicted)
+                    if stop.asked:
+                        break
+            except KeyboardInterrupt:  # a second signal does not wait for the batch
+                saver.save()
+                raise
             saver.save()
         if saver.end < len(self.paths):
             raise Interrupted(f"stopped after {saver.end:,} of {len(self.paths):,} images")
         return saver.end - start
 
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
+        stored = partial(parts.read, len(self.model.classes))
         if self.below is None:
-            return in_order_of_paths(self.paths, parts.read, self.model.classes)
-        return least_confident_first(self.paths, parts.read, self.model.classes, self.below)
+            return in_order_of_paths(self.paths, stored, self.model.classes)
+        return least_confident_first(self.paths, stored, self.model.classes, self.below)
 
     def _write(self, parts: Parts, out: Path) -> tuple[int, int]:
         """Write the whole table and give it its name. Returns the number of unreadable and of deferred images."""
         unreadable = deferred = 0
-        table = parts.folder / "table"
         try:
-            with open_table(table, out.suffix, columns(self.below)) as write:
-                for rows in self._rows(parts):
-                    write(rows)
-                    unreadable += sum(bool(row["error"]) for row in rows)
-                    deferred += sum(row.get("defer") == "yes" for row in rows)
-            if os.path.lexists(out):
-                raise UserError(f"{out} has appeared in the meantime; move it away and add --resume")
-            rename_synced(table, out)
+            with replacing(out, within=parts.folder) as file:
+                with open_table(file, out.suffix, columns(self.below)) as write:
+                    for rows in self._rows(parts):
+                        write(rows)
+                        unreadable += sum(bool(row["error"]) for row in rows)
+                        deferred += sum(row.get("defer") == "yes" for row in rows)
+                if os.path.lexists(out):
+                    raise UserError(f"{out} has appeared in the meantime; move it away and add --resume")
         except OSError as error:
-            table.unlink(missing_ok=True)
             raise UserError(f"cannot write {out}: {error.strerror or error}; make room and add --resume") from error
         return unreadable, deferred

@@ -7,8 +7,8 @@ FIRST to END - 1. Every file is either complete or absent.
 import hashlib
 import io
 import json
+import re
 import time
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,13 +16,17 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
-from cotrain.evaluation.streaming import RECORD, Predicted, joined
-from cotrain.runs.checkpoint import read_json, write_json, write_whole
+from cotrain.evaluation.streaming import RECORD, UNREADABLE, Predicted, joined
+from cotrain.storage.reading import read_arrays, read_json, reason
+from cotrain.storage.writing import is_partial, write_json, write_whole
 from cotrain.types import UserError
 
 SECONDS = 10.0  # between two parts: the most that a kill loses
 ROWS = 16_384  # in a part, at most about
+NAME = re.compile(r"rows-(\d{12})-(\d{12})\.npz")
+ERRORS = TypeAdapter(list[tuple[int, str]])
 WORDS = {  # how each fact of a job is named in an error message
     "model": "another model",
     "temperature": "another temperature of the model",
@@ -41,7 +45,7 @@ class Parts:
 
     def paths(self) -> list[tuple[int, Path]]:
         """The end and the path of each part, from the first image on and without a gap."""
-        found = {int(path.stem.split("-")[1]): (int(path.stem.split("-")[2]), path) for path in self.files()}
+        found = {first: (end, path) for path in self.files() for first, end in [_rows(path)] if first < end}
         parts, end = [], 0
         while end in found:
             parts.append(found[end])
@@ -49,7 +53,7 @@ class Parts:
         return parts
 
     def files(self) -> Iterator[Path]:
-        return self.folder.glob("rows-*-*.npz")
+        return (path for path in self.folder.iterdir() if NAME.fullmatch(path.name))
 
     def keep_connected(self) -> int:
         """Delete what comes after a gap, which a deleted part leaves, and return the number of finished images."""
@@ -64,16 +68,34 @@ class Parts:
         np.savez(content, records=predicted.records, errors=np.frombuffer(errors, np.uint8))
         write_whole(self.folder / f"rows-{first:012d}-{first + len(predicted):012d}.npz", content.getvalue())
 
-    def read(self) -> Iterator[Predicted]:
-        return (_read(path) for _, path in self.paths())
+    def read(self, classes: int) -> Iterator[Predicted]:
+        """All parts, which were predicted by a model with so many classes."""
+        return (_read(path, classes) for _, path in self.paths())
 
 
-def _read(path: Path) -> Predicted:
+def _rows(path: Path) -> tuple[int, int]:
+    """The first row of a part and the row after its last, by its name."""
+    name = NAME.fullmatch(path.name)
+    assert name is not None
+    return int(name[1]), int(name[2])
+
+
+def _read(path: Path, classes: int) -> Predicted:
+    first, end = _rows(path)
     try:
-        with np.load(path) as arrays:
-            return Predicted(arrays["records"].astype(RECORD), dict(json.loads(arrays["errors"].tobytes())))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it to predict its images again with --resume") from error
+        arrays = read_arrays(path)
+        records, errors = arrays["records"], ERRORS.validate_json(arrays["errors"].tobytes())
+        if records.dtype != RECORD or len(records) != end - first:
+            raise ValueError("it does not hold the predictions that its name says")
+        labels = records["label"]
+        if np.flatnonzero(labels == UNREADABLE).tolist() != [row for row, _ in errors]:
+            raise ValueError("its errors are not those of its unreadable images")
+        if labels.max() >= classes or labels.min() < UNREADABLE:
+            raise ValueError("it has a class that the model does not have")
+        return Predicted(records, dict(errors))
+    except (OSError, ValueError, KeyError) as error:
+        reasons = f"{path} is damaged ({reason(error)})"
+        raise UserError(f"{reasons}; delete it to predict its images again with --resume") from error
 
 
 class Saver:
@@ -124,7 +146,7 @@ def check_out(out: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def partial(out: Path, facts: Mapping[str, Any], *, resume: bool) -> Iterator[Parts]:
+def unfinished(out: Path, facts: Mapping[str, Any], *, resume: bool) -> Iterator[Parts]:
     """The parts of a new or a resumed job, for one process at a time. They are deleted unless there is an error."""
     folder = partial_folder(out)
     try:
@@ -141,7 +163,8 @@ def partial(out: Path, facts: Mapping[str, Any], *, resume: bool) -> Iterator[Pa
         yield Parts(folder)
     finally:
         lock.release()
-    for path in (*Parts(folder).files(), folder / ".lock", folder / "job.json"):
+    left = [path for path in folder.iterdir() if is_partial(path.name)]  # by a process that was killed
+    for path in (*Parts(folder).files(), *left, folder / ".lock", folder / "job.json"):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # it holds a file of somebody else
         folder.rmdir()
@@ -153,6 +176,8 @@ def _check_same(folder: Path, facts: Mapping[str, Any]) -> None:
         write_json(path, facts)
         return
     started = read_json(path)
+    if not isinstance(started, dict):
+        raise UserError(f"{path} is damaged; delete {folder} to start again")
     if changed := [words for name, words in WORDS.items() if started.get(name) != facts.get(name)]:
         raise UserError(
             f"{folder} was started with {' and '.join(changed)}: repeat that command with --resume, or delete the "

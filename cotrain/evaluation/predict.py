@@ -13,8 +13,10 @@ from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Images
+from cotrain.data.columns import coded
+from cotrain.data.features import Column, Features, columns_from
 from cotrain.data.files import Workers, worker_count
-from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, images_at_once
+from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs, images_at_once
 from cotrain.device import pick_device
 from cotrain.evaluation.calibration import ENOUGH_WRONG, predicted_and_confidence, with_temperature
 from cotrain.evaluation.outputs import head_logits
@@ -28,10 +30,9 @@ from cotrain.model.build import load_weights
 from cotrain.model.own import own_network
 from cotrain.model.trunk import Trunk
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.checkpoint import read_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
-from cotrain.runs.upgrade import upgraded
+from cotrain.runs.upgrade import read_config
 from cotrain.types import UserError
 
 BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
@@ -46,7 +47,7 @@ class Predictions:
     probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had validation images
     heads_agree: NDArray[np.int64]  # (n,) number of heads that predict this class
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [self.classes[label] for label in self.labels]
 
@@ -67,12 +68,21 @@ class Model:
     std: tuple[float, ...]
     temperature: float = 1.0  # fitted on validation images, if the run had any
     trunk: Trunk | None = None  # frozen: from images to the features that `net` takes
+    columns: tuple[Column, ...] = ()  # of the tables that the model takes; empty: it takes images
 
     def logits_of(self, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of a dataset, from its bank of features if it has one."""
         if self.trunk is not None and dataset.bank is not None:
             return head_logits(self.net, BankInputs(dataset.bank), rows)
-        return self.logits(dataset.images, rows)
+        if dataset.features is not None:
+            return self.logits_of_features(dataset.features, rows)
+        return self.logits(dataset.pixels, rows)
+
+    def logits_of_features(self, features: Features, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) logits for these rows of a table with the columns that the model was trained on."""
+        if features.columns != self.columns:
+            raise UserError(f"the model takes {_named(self.columns)}, not {_named(features.columns)}")
+        return head_logits(self.net, FeatureInputs(features, self.mean, self.std), rows)
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of uint8 images (N, h, w, c)."""
@@ -99,14 +109,28 @@ class Model:
     def images_at_once(self) -> int:
         return IMAGES_AT_ONCE if self.trunk is not None else images_at_once(*self.size)
 
-    def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
-        """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
+    def predict(self, images: Any) -> Predictions:
+        """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on.
+
+        A model of a table takes numbers (n, columns) in the order of `columns`, with the codes of categories, or a
+        DataFrame.
+        """
+        return self._predictions(self._logits_of_rows(images) if self.columns else self._logits_of_images(images))
+
+    def _logits_of_rows(self, values: Any) -> Tensor:
+        features = coded(values, self.columns)
+        features.check_finite("the table")
+        return self.logits_of_features(features, np.arange(len(features)))
+
+    def _logits_of_images(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
         if pixels.dtype != torch.uint8:
             raise UserError(f"the model takes uint8 images of shape (n, h, w, c), not {pixels.dtype}")
-        logits = self.logits(pixels, np.arange(len(pixels)))
+        return self.logits(pixels, np.arange(len(pixels)))
+
+    def _predictions(self, logits: Tensor) -> Predictions:
         rule = self.config.run.ensemble
         labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
         probabilities = with_temperature(logits, self.temperature, rule)
@@ -139,30 +163,39 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
     path = opened.model_path
     if not path.exists():
         raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
-    tensors, facts = read_tensors(path)
-    config = Config.parse(upgraded(facts["config"]))
+    tensors, facts = opened.read_model()
+    config = read_config(facts.config, path)
     if model is not None:
         config = config.with_network(replace(own_network(model), recorded=config.model.backbone))
-    net = config.build_network(len(facts["classes"]), facts["channels"])
+    net = config.build_network(len(facts.classes), facts.channels)
     load_weights(net, tensors, path)
     net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
-    height, width = facts["size"]
-    trunk = config.build_trunk(len(facts["classes"]), (height, width, facts["channels"]))
-    if trunk is not None and facts.get("trunk", trunk.weights) != trunk.weights:  # older runs do not know theirs
+    height, width = facts.size
+    trunk = config.build_trunk(len(facts.classes), (height, width, facts.channels))
+    if trunk is None and not facts.mean:
+        raise UserError(f"{path} is damaged: it does not say how pixels are normalised")
+    if trunk is not None and facts.trunk not in (None, trunk.weights):
         raise UserError(
             f"{trunk.name} has other weights than when {folder} was trained; restore those weights, or train again"
         )
     return Model(
         net,
         config,
-        tuple(facts["classes"]),
+        tuple(facts.classes),
         (height, width),
-        facts["channels"],
-        tuple(facts.get("mean", ())),
-        tuple(facts.get("std", ())),
+        facts.channels,
+        tuple(facts.mean),
+        tuple(facts.std),
         fitted_temperature(opened.result or {}) or 1.0,
         trunk,
+        columns_from(facts.get("columns", ())),
     )
+
+
+def _named(columns: Sequence[Column]) -> str:
+    """Columns in words, for an error."""
+    names = ", ".join(column.name for column in columns[:5])
+    return f"{len(columns)} columns ({names}{', ...' if len(columns) > 5 else ''})" if columns else "images"
 
 
 def used_folder(run: Run, use: str) -> Path:

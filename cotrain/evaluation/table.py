@@ -1,15 +1,16 @@
 """The table of predictions: its rows, their order, and how they are written as CSV or Parquet."""
 
 import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.evaluation.streaming import UNREADABLE, Predicted, joined
+from cotrain.storage.cells import safe, safe_path
 from cotrain.types import UserError
 
 Row = dict[str, str | int | float]
@@ -84,26 +85,34 @@ def csv_writer(file: TextIO, names: Sequence[str]) -> Write:
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
 
-    def rounded(row: Row) -> Row:
-        probability = row["probability"]
-        return row | {"probability": round(probability, 6)} if isinstance(probability, float) else row
-
-    return lambda rows: writer.writerows(map(rounded, rows))
+    return lambda rows: writer.writerows(map(_as_cells, rows))
 
 
-def open_table(path: Path, suffix: str, names: Sequence[str]) -> AbstractContextManager[Write]:
-    """A new file for a table with these columns; what it yields writes rows."""
-    return _parquet(path, names) if suffix == PARQUET else _csv(path, names)
+def _as_cells(row: Row) -> Row:
+    """Probabilities rounded, and no text that a spreadsheet would take for a formula."""
+    probability = row["probability"]
+    rounded = round(probability, 6) if isinstance(probability, float) else probability
+    texts = {"path": safe_path(str(row["path"])), "class": safe(str(row["class"])), "error": safe(str(row["error"]))}
+    return {**row, **texts, "probability": rounded}
 
 
-@contextmanager
-def _csv(path: Path, names: Sequence[str]) -> Iterator[Write]:
-    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        yield csv_writer(file, names)
+def open_table(file: IO[bytes], suffix: str, names: Sequence[str]) -> AbstractContextManager[Write]:
+    """A table with these columns in a new file; what it yields writes rows."""
+    return _parquet(file, names) if suffix == PARQUET else _csv(file, names)
 
 
 @contextmanager
-def _parquet(path: Path, names: Sequence[str]) -> Iterator[Write]:
+def _csv(file: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+    try:
+        yield csv_writer(text, names)
+        text.flush()
+    finally:
+        text.detach()  # the file stays open
+
+
+@contextmanager
+def _parquet(file: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
     """Row groups have a fixed number of rows, so the file does not depend on how the rows arrive."""
     pyarrow = import_pyarrow()
     types = {"probability": pyarrow.float64(), "heads_agree": pyarrow.int32()}
@@ -113,7 +122,7 @@ def _parquet(path: Path, names: Sequence[str]) -> Iterator[Write]:
     def group(rows: Sequence[Row]) -> Any:
         return pyarrow.table({name: [_value(row[name]) for row in rows] for name in names}, schema=schema)
 
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
 
         def write(rows: Sequence[Row]) -> None:
             waiting.extend(rows)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotrain.data.home import home
-from cotrain.features.store import write_synced
 from cotrain.model.trunk import Trunk
+from cotrain.storage.writing import remove_abandoned, write_whole
 from cotrain.types import UserError
 
 Compute = Callable[[NDArray[np.uint8]], NDArray[np.float32]]  # (n, h, w, c) -> (n, C, h', w')
@@ -81,9 +81,10 @@ def _exported(trunk: Trunk) -> bytes:
         if kept and _digest(kept[DIGEST:]) == kept[:DIGEST]:
             return kept[DIGEST:]
     content = _graph(trunk)
-    with suppress(OSError):
+    with suppress(OSError, UserError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(path, _digest(content) + content)
+        remove_abandoned(path.parent)
+        write_whole(path, _digest(content) + content)
     return content
 
 

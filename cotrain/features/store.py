@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cotrain.storage.reading import parse_json, read_bytes
+from cotrain.storage.writing import remove_abandoned, write_json
 from cotrain.types import UserError
 
 HASHES, FACTS, DONE = "hashes", "facts.json", ".done"
@@ -34,10 +36,11 @@ class Store:
         self.unmarked: dict[str, list[int]] = {}
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FACTS
+        remove_abandoned(folder)
         if not path.exists():
-            write_synced(path, json.dumps(facts, indent=2).encode())
+            write_json(path, facts)
         try:
-            same = json.loads(path.read_bytes()) == json.loads(json.dumps(facts))
+            same = parse_json(read_bytes(path)) == json.loads(json.dumps(facts))
         except ValueError as error:
             raise UserError(f"{path} is damaged; delete {folder}, and its features will be computed again") from error
         if not same:
@@ -150,16 +153,3 @@ class Store:
         for file in self.open_files.values():
             file.close()
         self.open_files.clear()
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that is complete or absent, while other processes may write the same one."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

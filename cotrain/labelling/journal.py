@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from cotrain.labelling.events import EVENT, Event, How
-from cotrain.runs.checkpoint import sync_folder
+from cotrain.storage.writing import sync_folder
 from cotrain.types import UserError
 
 E = TypeVar("E", bound=Event)

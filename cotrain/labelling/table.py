@@ -5,15 +5,15 @@ import csv
 import hashlib
 import io
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from cotrain.data.settings import DataSettings
-from cotrain.data.table import Sheet, locate, match, read_sheet, safe
-from cotrain.runs.checkpoint import sync_folder
+from cotrain.data.table import Sheet, locate, match, read_sheet
+from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.writing import replacing
 from cotrain.types import UserError
 
 HEADER = ["path", "label"]
@@ -107,19 +107,10 @@ class LabelTable:
             self._check_unchanged(expected)
             self.path.unlink(missing_ok=True)
             return
-        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.stem}-", suffix=".partial", dir=self.path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, self._mode())
+        with replacing(self.path, mode=self._mode()) as file:
+            file.write(content)
+            file.flush()
             self._check_unchanged(expected)
-            os.replace(name, self.path)
-        except BaseException:
-            os.unlink(name)
-            raise
-        sync_folder(self.path.parent)
 
     def _check_unchanged(self, expected: str) -> None:
         if self.digest() != expected:
@@ -130,11 +121,6 @@ class LabelTable:
             return self.path.stat().st_mode & 0o777
         except FileNotFoundError:
             return 0o644
-
-
-def safe_path(path: str) -> str:
-    """The path as a cell that a spreadsheet does not take for a formula."""
-    return f"./{path}" if path.startswith(("=", "+", "-", "@")) else path
 
 
 def _shape(before: Content | None) -> tuple[int, int, int]:

@@ -205,6 +205,9 @@ def check_outputs(net: MultiHead, images: Tensor, method: Method, name: str) -> 
 
 
 def load_weights(net: nn.Module, tensors: dict[str, Tensor], where: object) -> None:
+    for name, expected in net.state_dict().items():
+        if name in tensors and tensors[name].dtype != expected.dtype:
+            raise UserError(f"{where} is damaged: {name} is {tensors[name].dtype}, not {expected.dtype}")
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:

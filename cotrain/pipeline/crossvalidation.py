@@ -23,11 +23,13 @@ from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import baseline_config, logistic_net, uses_logistic
 from cotrain.progress import counted
-from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
+from cotrain.storage.reading import read_arrays, reason
+from cotrain.storage.writing import write_whole
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
+from cotrain.types import UserError
 
 OURS = "method"
 FEWEST = 10  # labelled images to test on; with fewer, an error says nothing
@@ -51,7 +53,7 @@ class Estimate:
 
 def is_cross_validated(config: Config, dataset: Dataset) -> bool:
     """On features, training takes seconds, so that it can be repeated."""
-    return config.run.baseline and config.run.repeats > 0 and dataset.bank is not None
+    return config.run.baseline and config.run.repeats > 0 and dataset.has_features
 
 
 def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) -> list[Fold]:
@@ -92,11 +94,11 @@ def cross_validate(
     path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():
-            key = f"{name}/{number}"
-            if key not in found:
+            key, shape = f"{name}/{number}", (len(fold.held), len(dataset.classes))
+            if key not in found or found[key].dtype != np.float32 or found[key].shape[1:] != shape:
                 found[key] = train(fold.split, fold.held).numpy()
         _write(path, found)
-    wrong = {name: _wrong(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
+    wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])
     logits = np.concatenate([found[f"{OURS}/{number}"] for number in once], axis=1)
@@ -129,7 +131,7 @@ def trainers_of(config: Config, dataset: Dataset, device: torch.device) -> dict[
     return trainers
 
 
-def _wrong(
+def mistakes(
     name: str, folds: Sequence[Fold], found: Mapping[str, NDArray], labels: Tensor, rule: str
 ) -> dict[int, list[bool]]:
     """For each labelled row, whether it was misclassified in each repeat."""
@@ -184,8 +186,10 @@ def paired_rates(ours: NDArray[np.float64], other: NDArray[np.float64]) -> tuple
 def _read(path: Path) -> dict[str, NDArray]:
     if not path.exists():
         return {}
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
+    try:
+        return read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({reason(error)}); delete it to cross-validate again") from error
 
 
 def _write(path: Path, found: Mapping[str, NDArray]) -> None:

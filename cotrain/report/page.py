@@ -28,9 +28,9 @@ from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
 from cotrain.report.test_results import WORDS as TEMPERATURES
-from cotrain.runs.checkpoint import read_tensors, write_whole
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
 from cotrain.runs.scores import HELD_OUT, Outputs
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 PAGE = "report.html"
@@ -125,7 +125,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     result = run.result
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
-    classes = tuple(read_tensors(run.model_path)[1]["classes"])
+    classes = tuple(run.read_model()[1].classes)
     parts = run.outputs(len(classes))
     baseline = baseline_outputs(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)

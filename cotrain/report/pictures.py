@@ -20,8 +20,9 @@ from cotrain.data.inputs import near
 from cotrain.evaluation.calibration import predicted_and_confidence
 from cotrain.evaluation.predict import Model
 from cotrain.ops import entropy, js_divergence
-from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.scores import Outputs
+from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.writing import write_whole
 
 SHOWN = 24  # images per gallery
 LISTED = 200  # rows of label_next.csv
@@ -150,7 +151,7 @@ def write_doubts(path: Path, doubts: list[Doubt]) -> None:
     writer.writerow(COLUMNS)
     for one in doubts:
         numbers = (f"{one.probability:.6f}", one.heads_agree, f"{one.disagreement:.6f}")
-        writer.writerow((one.file, one.row, one.predicted, *numbers))
+        writer.writerow((safe_path(one.file), one.row, safe(one.predicted), *numbers))
     write_whole(path, text.getvalue().encode(errors="surrogateescape"))
 
 
@@ -158,7 +159,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
     """A few unlabelled images with the views used in training."""
     rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
     rows = evenly(np.asarray(split.unlabelled, np.int64), images)
-    held, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    held, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
     wanted, policy, count = config.method.views, config.augment, len(rows)
     draws = {"image": (1, draw_plain(count))}
     if wanted.weak_augment:

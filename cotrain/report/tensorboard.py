@@ -8,7 +8,6 @@ from cotrain.evaluation.results import Results
 from cotrain.report import pictures
 from cotrain.report.figures import PRINTED
 from cotrain.report.test_results import WORDS, baseline_outputs, drawn, heat_map_of
-from cotrain.runs.checkpoint import read_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.runs.tracking import Shot, has_figures, write_figures
@@ -24,7 +23,7 @@ def track_figures(run: Run, dataset: Dataset) -> None:
 
 
 def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
-    classes = tuple(read_tensors(run.model_path)[1]["classes"])
+    classes = tuple(run.read_model()[1].classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
     parts = run.outputs(len(classes))
     if "test" in parts:

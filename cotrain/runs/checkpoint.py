@@ -1,76 +1,21 @@
-"""Write files so that they are either complete or absent. Every file of a run is written here, none as a pickle."""
+"""Checkpoints and models: safetensors files with facts and a digest, checked when they are read. None is a pickle."""
 
 import hashlib
 import json
-import os
-import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from cotrain.runs.schema import Header
+from cotrain.storage.reading import checked, decoded, open_file, parse_json, reason
+from cotrain.storage.writing import remove_abandoned, write_whole
 from cotrain.types import UserError
 
 KEEP = 2  # the newest checkpoint and the previous one
-
-
-def make_folder(folder: Path, markers: Collection[str]) -> None:
-    """Create the folder, or reuse it if it is empty or holds one of the marker files and no run."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        present = {path.name for path in folder.iterdir()}
-    except OSError as error:
-        raise UserError(f"cannot create the folder {folder}: {error.strerror}; choose another --out") from error
-    if "config.json" in present:
-        raise UserError(f"{folder} is a run; choose another --out")
-    if present and present.isdisjoint(markers):
-        raise UserError(f"{folder} contains other files ({min(present)}); choose another --out")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write to a temporary file, sync it to disk and rename it, so that a kill or a full disk keeps the old file."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-        rename_synced(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}; the previous file, if any, is unchanged") from error
-
-
-def rename_synced(temporary: Path, path: Path) -> None:
-    """Give a complete file its name, so that a power cut leaves the whole file or none."""
-    with open(temporary, "r+b") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the folder, so that a rename in it survives a power cut. Windows cannot open a folder for this."""
-    if sys.platform == "win32":
-        return
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path} ({error})") from error
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
@@ -89,15 +34,23 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any])
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the facts of a file that `write_tensors` wrote."""
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("cotrain", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or not a safetensors file ({error})") from error
-    if header.get("digest") != _digest(tensors):
+        open_file(path).close()  # refuses what is not a regular file
+        tensors, header, digest = decoded(lambda: _read(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged or not a safetensors file ({reason(error)})") from error
+    known = checked(Header, header, path)
+    if known.digest != digest:
         raise UserError(f"{path} is damaged: its content does not match its digest")
-    return tensors, header["facts"]
+    return tensors, known.facts
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], Any, str]:
+    with safe_open(path, framework="pt") as file:
+        header = parse_json((file.metadata() or {}).get("cotrain", "{}"))
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return tensors, header, _digest(tensors)
 
 
 class Checkpoints:
@@ -115,6 +68,7 @@ class Checkpoints:
 
     def save(self, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(self.folder)
         path = self.folder / f"step-{step:08d}.safetensors"
         write_tensors(path, tensors, {**facts, "step": step})
         for old in self.paths()[:-KEEP]:
@@ -153,9 +107,28 @@ def optimizer_memory(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     }
 
 
-def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, memory: dict[str, Tensor]) -> None:
+def restore_optimizer(
+    net: nn.Module, optimizer: torch.optim.Optimizer, memory: dict[str, Tensor], where: object
+) -> None:
+    """Restore what `optimizer_memory` returned. Tensors that do not fit the network are an error."""
     parameters = dict(net.named_parameters())
+    keys: dict[str, set[str]] = {}
     for place, tensor in memory.items():
         key, _, name = place.partition(".")
+        fits = name in parameters and tensor.is_floating_point() and tensor.shape in ((), parameters[name].shape)
+        if not fits:
+            raise UserError(f"{where} does not fit this run: its optimizer.{place} belongs to another network")
+        keys.setdefault(name, set()).add(key)
         like = parameters[name] if tensor.ndim else tensor  # the step count stays on the CPU
         optimizer.state[parameters[name]][key] = torch.empty_like(like).copy_(tensor)
+    if len({*map(frozenset, keys.values())}) > 1:
+        raise UserError(f"{where} is damaged: some tensors of the optimiser are missing")
+
+
+def restore_memory(memory: dict[str, Tensor], saved: dict[str, Tensor], where: object) -> None:
+    """Restore a method's memory, which must have the same tensors."""
+    for name in memory.keys() | saved.keys():
+        same = name in memory and name in saved and memory[name].shape == saved[name].shape
+        if not same or memory[name].dtype != saved[name].dtype:
+            raise UserError(f"{where} does not fit this run: its memory.{name} is not that of the method")
+        memory[name].copy_(saved[name])

@@ -12,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from cotrain.progress import PLAIN_SECONDS, clock, say
-from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.tracking import TensorBoard
+from cotrain.storage.reading import read_bytes, reason
+from cotrain.storage.writing import write_whole
+from cotrain.types import UserError
 
 SELECTED = ("agreement", "selected")  # the methods' names for the fraction of unlabelled images with a pseudo-label
 
@@ -49,7 +51,7 @@ class Log:
             self.file: IO[str] = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             return
         kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
-        if not path.exists() or path.read_bytes() != kept:
+        if not path.exists() or read_bytes(path) != kept:
             write_whole(path, kept)
         self.file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
 
@@ -71,15 +73,23 @@ class Log:
 def read_log(path: Path) -> list[dict[str, float]]:
     """The rows of a log, up to the first that a crash left incomplete."""
     rows: list[dict[str, float]] = []
-    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+    try:
+        lines = read_bytes(path).split(b"\n")[:-1] if path.exists() else []
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({reason(error)})") from error
+    for line in lines:
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = json.loads(line)  # a method may log NaN
+        except (ValueError, RecursionError):
             break
-        if not isinstance(row, dict) or "step" not in row:
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_is_number, row.values())):
             break
         rows.append(row)
     return rows
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 
 class StepProgress:
@@ -95,13 +105,13 @@ class StepProgress:
         self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
         self.values = ""
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=8),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:.1f}/s"),
+            TextColumn("{task.fields[rate]:.1f}/s", markup=False),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[in_all]}"),
-            TextColumn("{task.fields[values]}"),
+            TextColumn("{task.fields[in_all]}", markup=False),
+            TextColumn("{task.fields[values]}", markup=False),
             console=console,
             disable=not console.is_terminal,
         )

@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from cotrain.config import Config
 from cotrain.data.opening import data_provider
 from cotrain.methods import METHODS, method_class
 from cotrain.model.named import BACKBONES, family_of
 from cotrain.model.own import is_import_path
 from cotrain.registry import Provider, Unavailable, Unknown
-from cotrain.runs.checkpoint import read_json
+from cotrain.runs import schema
+from cotrain.storage.reading import first_problem, read_json
 from cotrain.types import UserError
 
 PACKAGES = "packages.json"
@@ -37,7 +40,14 @@ def packages_of(config: Config, source: str | None) -> dict[str, dict[str, str]]
 
 
 def read_packages(folder: Path) -> Packages:
-    return read_json(folder / PACKAGES) if (folder / PACKAGES).exists() else {}
+    path = folder / PACKAGES
+    if not path.exists():
+        return {}
+    try:
+        found = schema.PACKAGES.validate_python(read_json(path), strict=True)
+    except ValidationError as error:
+        raise UserError(f"{path} is damaged: {first_problem(error)}") from error
+    return {what: {"name": one.name, "package": one.package, "version": one.version} for what, one in found.items()}
 
 
 def check_available(folder: Path, values: Any) -> None:

@@ -5,25 +5,29 @@ Every report about a run is read from this folder. No file in it is a pickle.
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
+from torch import Tensor
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
 from cotrain.model.own import OwnNetwork, is_import_path, is_importable
-from cotrain.runs.checkpoint import Checkpoints, read_json, write_json
+from cotrain.runs.checkpoint import Checkpoints, read_tensors
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
+from cotrain.runs.schema import COMMAND, ModelFacts, ResultFacts
 from cotrain.runs.scores import HELD_OUT, Outputs, checked_outputs
-from cotrain.runs.upgrade import upgraded
+from cotrain.runs.upgrade import read_config
+from cotrain.storage.reading import checked, read_json
+from cotrain.storage.writing import names_in, remove_abandoned, write_json
 from cotrain.types import UserError
 
-T = TypeVar("T")
 SCORES = "scores.npz"
 LABELLED_ONLY, LOGISTIC = "labelled_only", "logistic_regression"  # baselines: folders in a run, names in result.json
 
@@ -45,12 +49,13 @@ class Run:
         config.json is written last. A folder without it is not a run, so files of a killed start are overwritten.
         """
         overwritable = {"split.json", "command.json", PACKAGES}
-        if folder.exists() and (not folder.is_dir() or not {path.name for path in folder.iterdir()} <= overwritable):
+        if folder.exists() and (not folder.is_dir() or not names_in(folder) <= overwritable):
             raise UserError(f"{folder} already exists; choose another --out, or add --resume to continue that run")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the run folder {folder}: {error.strerror}") from error
+        remove_abandoned(folder)
         write_json(folder / "split.json", split.model_dump())
         write_json(folder / "command.json", command)
         if packages := packages_of(config, split.source):
@@ -64,9 +69,10 @@ class Run:
             raise UserError(f"there is no run {folder}")
         if not (folder / "config.json").exists():
             raise UserError(f"{folder} is not a run: it has no config.json")
-        check_available(folder, read_json(folder / "config.json"))
-        config = _parsed(folder / "config.json", lambda values: Config.parse(upgraded(values)))
-        return cls(folder, config, _parsed(folder / "split.json", Split.model_validate))
+        values = read_json(folder / "config.json")
+        check_available(folder, values)
+        config = read_config(values, folder / "config.json")
+        return cls(folder, config, checked(Split, read_json(folder / "split.json"), folder / "split.json"))
 
     def check_same(self, config: Config, split: Split) -> None:
         """Raise an error if the settings or the split differ from those that the run started with."""
@@ -99,6 +105,7 @@ class Run:
 
     def check_data(self, dataset: Dataset) -> None:
         self.split.check_fits(dataset, str(self.folder))
+        self.split.check_usable(dataset)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -107,6 +114,11 @@ class Run:
     @property
     def model_path(self) -> Path:
         return self.folder / "model.safetensors"
+
+    def read_model(self) -> tuple[dict[str, Tensor], ModelFacts]:
+        """The weights of the finished model, and what else is needed to use it."""
+        tensors, facts = read_tensors(self.model_path)
+        return tensors, checked(ModelFacts, facts, self.model_path)
 
     def outputs(self, classes: int) -> dict[str, Outputs]:
         """The model's outputs for the test images and for the validation images, if the run has them."""
@@ -148,7 +160,11 @@ class Run:
     @property
     def command(self) -> str:
         """The command that started the run."""
-        return read_json(self.folder / "command.json")
+        path = self.folder / "command.json"
+        try:
+            return COMMAND.validate_python(read_json(path), strict=True)
+        except ValidationError as error:
+            raise UserError(f'{path} is damaged: it does not hold a command; replace its content by ""') from error
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -156,8 +172,10 @@ class Run:
         if not path.exists():
             return None
         result = read_json(path)
-        if not isinstance(result, dict) or "test_error" not in result:
-            raise UserError(f"{path} is damaged: it has no test_error; delete it and add --resume")
+        try:
+            checked(ResultFacts, result, path)
+        except UserError as error:
+            raise UserError(f"{error}; delete it and add --resume") from error
         return result
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -171,17 +189,11 @@ class Run:
             lock.acquire(blocking=False)
         except Timeout as error:
             raise Busy(f"another process is training {self.folder}") from error
+        remove_abandoned(self.folder)
         try:
             yield
         finally:
             lock.release()
-
-
-def _parsed(path: Path, parse: Callable[[Any], T]) -> T:
-    try:
-        return parse(read_json(path))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
 
 
 def as_typed(command: str) -> str:

@@ -1,7 +1,6 @@
 """scores.npz: what a finished model predicted for its test and validation images."""
 
 import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.runs.checkpoint import write_whole
+from cotrain.storage.reading import read_arrays, reason
+from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
 HELD_OUT = "held_out"  # labelled images, each predicted by a model that did not see its label
@@ -44,18 +44,18 @@ def write_outputs(path: Path, parts: Mapping[str, Outputs]) -> None:
 
 def read_outputs(path: Path) -> dict[str, Outputs]:
     try:
-        with np.load(path) as arrays:
-            return {
-                part: Outputs(
-                    torch.from_numpy(arrays[f"{part}_logits"]),
-                    torch.from_numpy(arrays[f"{part}_labels"]),
-                    arrays[f"{part}_rows"],
-                )
-                for part in PARTS
-                if f"{part}_logits" in arrays
-            }
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is missing or damaged ({error})") from error
+        arrays = read_arrays(path)
+        return {
+            part: Outputs(
+                torch.from_numpy(arrays[f"{part}_logits"]),
+                torch.from_numpy(arrays[f"{part}_labels"]),
+                arrays[f"{part}_rows"],
+            )
+            for part in PARTS
+            if f"{part}_logits" in arrays
+        }
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is missing or damaged ({reason(error)})") from error
 
 
 def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Sequence[int]]) -> dict[str, Outputs]:
@@ -63,6 +63,8 @@ def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Seq
     parts = read_outputs(path)
     for part, outputs in parts.items():
         logits, labels, name = outputs.logits, outputs.labels, PARTS[part]
+        if outputs.rows.ndim != 1 or outputs.rows.dtype.kind not in "iu":
+            raise UserError(f"{path} is damaged: the rows of its {name} images are not whole numbers")
         some = part == HELD_OUT and bool(np.isin(outputs.rows, rows[part]).all())  # classes with one label keep it
         if not (some or np.array_equal(outputs.rows, rows[part])) or not len(rows[part]):
             raise UserError(f"{path} does not belong to this run: its {name} images differ from those in split.json")
@@ -71,7 +73,7 @@ def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Seq
                 f"{path} does not belong to this model: its {name} logits have shape {tuple(logits.shape)} for "
                 f"{len(labels)} labels, but the model has {heads} heads and {classes} classes"
             )
-        finite = logits.is_floating_point() and logits.isfinite().all() and labels.dtype == torch.int64
-        if not finite or labels.min() < 0 or labels.max() >= classes:
+        typed = logits.dtype in (torch.float32, torch.float64) and labels.dtype == torch.int64
+        if not typed or not logits.isfinite().all() or labels.min() < 0 or labels.max() >= classes:
             raise UserError(f"{path} is damaged: a {name} logit is NaN or infinite, or a {name} label is not a class")
     return parts

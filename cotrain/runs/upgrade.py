@@ -1,7 +1,19 @@
-"""Settings of runs that an earlier version wrote."""
+"""Settings of a run, as its files hold them: an earlier version may have written them."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from cotrain.config import Config
+from cotrain.types import UserError
+
+
+def read_config(values: Any, where: object) -> Config:
+    """The config that a file holds."""
+    try:
+        return Config.parse(upgraded(values))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        line = (str(error).splitlines() or ["its settings are nested too deeply"])[0]
+        raise UserError(f"{where} is damaged: {line[:1000]}") from error
 
 
 def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.progress import counted, say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.runs.checkpoint import make_folder, read_json, write_json
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import make_folder, write_json
 from cotrain.studies.base import Study, StudyOptions
 from cotrain.studies.case import differing_settings
 from cotrain.studies.figures import times_next_to_paper

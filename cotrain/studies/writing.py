@@ -10,8 +10,8 @@ from rich.console import Console
 from cotrain.comparison.table import Table
 from cotrain.progress import say
 from cotrain.report.figures import Figure
-from cotrain.runs.checkpoint import write_whole
 from cotrain.runs.run import as_typed
+from cotrain.storage.writing import write_whole
 
 STUDY = "study.md"
 

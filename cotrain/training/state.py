@@ -12,15 +12,24 @@ from torch import Tensor
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
-from cotrain.data.inputs import BankInputs, ImageInputs, Inputs
+from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs
 from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
 from cotrain.model.pretrained import Standardise, measuring
 from cotrain.ops import evaluating
-from cotrain.runs.checkpoint import optimizer_memory, prefixed, restore_optimizer, unprefixed, write_tensors
+from cotrain.runs.checkpoint import (
+    optimizer_memory,
+    prefixed,
+    restore_memory,
+    restore_optimizer,
+    unprefixed,
+    write_tensors,
+)
 from cotrain.runs.run import Run
-from cotrain.runs.upgrade import upgraded
+from cotrain.runs.schema import CheckpointFacts
+from cotrain.runs.upgrade import read_config
+from cotrain.storage.reading import checked
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.ema import Average
 from cotrain.training.optim import Slow, adam, sgd
@@ -70,8 +79,10 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
 def inputs_of(config: Config, dataset: Dataset, split: Split) -> Inputs:
     if dataset.bank is not None:
         return BankInputs(dataset.bank)
+    if dataset.features is not None:
+        return FeatureInputs(dataset.features, *dataset.pixel_statistics(np.asarray(split.unlabelled)))
     known = config.pixel_statistics(len(dataset.classes), dataset.shape[-1])
-    return ImageInputs(dataset.images, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
+    return ImageInputs(dataset.pixels, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
 
 
 @torch.no_grad()
@@ -107,21 +118,25 @@ def restore(
     state: State, run: Run, tensors: dict[str, Tensor], facts: dict[str, Any], ranks: Ranks = ALONE
 ) -> Iterator[str]:
     """Restore a checkpoint. Yields a warning if the weights may differ from those of an uninterrupted run."""
-    if facts["split"] != run.split.hash:
-        raise UserError(f"{run.checkpoints.newest()} does not belong to the split in {run.folder / 'split.json'}")
-    earlier = Config.parse(upgraded(facts["config"]))  # settings that are newer than the checkpoint get their defaults
+    where = run.checkpoints.newest()
+    known = checked(CheckpointFacts, facts, where)
+    if known.split != run.split.hash:
+        raise UserError(f"{where} does not belong to the split in {run.folder / 'split.json'}")
+    earlier = read_config(known.config, where)  # settings that are newer than the checkpoint get their defaults
     if changed := differences(earlier.model_dump(), run.config.model_dump()):
         raise UserError(f"{run.folder / 'config.json'} has changed since the last checkpoint: {'; '.join(changed)}")
     for net, name in ((state.net, "net"), (state.average.net, "average")):
-        load_weights(net, unprefixed(name, tensors), run.checkpoints.newest())
-    restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors))
-    for name, tensor in unprefixed("memory", tensors).items():
-        state.memory[name].copy_(tensor)
-    state.scaler.load_state_dict(facts["scaler"])
-    state.step, state.seconds = facts["step"], facts["seconds"]
+        load_weights(net, unprefixed(name, tensors), where)
+    restore_optimizer(state.net, state.optimizer, unprefixed("optimizer", tensors), where)
+    restore_memory(state.memory, unprefixed("memory", tensors), where)
+    try:
+        state.scaler.load_state_dict(known.scaler)
+    except (RuntimeError, KeyError) as error:
+        raise UserError(f"{where} is damaged: its gradient scaler is incomplete") from error
+    state.step, state.seconds = known.step, known.seconds
     for one, many, now in (("thread", "threads", torch.get_num_threads()), ("process", "processes", ranks.size)):
-        if now != facts[many]:
-            what = f"{now} {one if now == 1 else many} instead of {facts[many]}"
+        if now != (before := getattr(known, many)):
+            what = f"{now} {one if now == 1 else many} instead of {before}"
             yield f"resumed with {what}: weights may differ from an uninterrupted run's"
 
 

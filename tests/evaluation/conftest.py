@@ -10,7 +10,8 @@ import cotrain
 from cotrain import Dataset
 from cotrain.cli.main import main
 from cotrain.evaluation import streaming
-from cotrain.runs.checkpoint import read_json, write_json
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import write_json
 from tests.evaluation.many import BATCH, IMAGES, words
 
 

@@ -18,8 +18,9 @@ from cotrain.cli.predict import rounded_up
 from cotrain.evaluation.calibration import with_temperature
 from cotrain.evaluation.streaming import RECORD, UNREADABLE, Predicted
 from cotrain.evaluation.table import Row, csv_writer, least_confident_first, rows_of
-from cotrain.runs.checkpoint import read_json, write_json
 from cotrain.runs.scores import Outputs, write_outputs
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import write_json
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,8 @@ from cotrain.evaluation.export import OPSET, OUTPUTS, Deployed
 from cotrain.features.runtime import to_onnx
 from cotrain.model.pretrained import FixedNorm, Head, Input, Sizes
 from cotrain.model.stages import Extra, Pretrained
-from cotrain.runs.checkpoint import read_json, write_json
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import write_json
 from tests.few_digits import few_digits
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "export.md"

@@ -1,0 +1,143 @@
+"""What the files of a run must hold to be used: they may be damaged, edited, or a stranger's."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Side = Annotated[int, Field(ge=1, le=1 << 14)]
+
+COMMAND = TypeAdapter(str)
+
+
+class File(BaseModel):
+    """Types are not converted, and other keys are left alone: later versions may add some."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+
+class Package(File):
+    name: str
+    package: str
+    version: str
+
+
+PACKAGES = TypeAdapter(dict[str, Package])
+
+
+class Header(File):
+    """The JSON in the header of a safetensors file."""
+
+    digest: str
+    facts: dict[str, Any]
+
+
+class ModelFacts(File):
+    """What is needed besides its weights to use a model on new images."""
+
+    config: dict[str, Any]
+    classes: list[str] = Field(min_length=1)
+    size: Annotated[list[Side], Field(min_length=2, max_length=2)]  # height, width
+    channels: int = Field(ge=1, le=1024)
+    mean: list[Number] = []
+    std: list[Annotated[Number, Field(gt=0)]] = []
+    trunk: str | None = None  # identifies the weights of the frozen trunk; older runs do not know theirs
+
+    @model_validator(mode="after")
+    def _per_channel(self) -> "ModelFacts":
+        if not len(self.mean) == len(self.std) or len(self.mean) not in (0, self.channels):
+            raise ValueError(f"mean and std must have one number for each of the {self.channels} channels")
+        return self
+
+
+class CheckpointFacts(File):
+    step: Count
+    seconds: Annotated[Number, Field(ge=0)]
+    split: str
+    config: dict[str, Any]
+    scaler: dict[str, Number]
+    threads: Count
+    processes: Count
+
+
+class Error(File):
+    error: Number
+    low: Number
+    high: Number
+
+
+class Against(File):
+    baseline: str
+    difference: Number
+    low: Number
+    high: Number
+    word: str
+
+
+class CrossValidation(File):
+    images: Count
+    folds: Count
+    repeats: Count
+    errors: dict[str, Error]
+    against: Against | None
+
+
+class VerdictFacts(File):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    labelled_only: Number
+    error: Number
+    difference: Number
+    low: Number
+    high: Number
+    word: Literal["helped", "no clear difference", "hurt"]
+    against: Literal["labelled_only", "logistic_regression"] = "labelled_only"
+
+
+class FittedOn(File):
+    valid_images: Count | None = None
+    held_out_images: Count | None = None
+    wrong: Count | None = None
+
+
+class Temperature(File):
+    temperature: Annotated[Number, Field(gt=0)]
+
+
+class Calibration(File):
+    ensemble: dict[str, Temperature] = {}
+
+
+class ResultFacts(File):
+    """result.json. All but the error may be missing: older versions did not write everything."""
+
+    test_error: Number | None
+    test_interval: list[Number] | None = Field(None, min_length=2, max_length=2)
+    median_test_error: Number | None = None
+    ece: Number | None = None
+    head_errors: list[Number] | None = None
+    temperature: Annotated[Number, Field(gt=0)] | None = None
+    temperature_fitted_on: FittedOn | None = None
+    calibration: Calibration | None = None
+    warnings: list[str] = []
+    agreement: Number | None = None
+    test_images: Count = 0
+    labelled_only_error: Number | None = None
+    labelled_only_seconds: Number | None = None
+    logistic_regression_error: Number | None = None
+    verdict: VerdictFacts | None = None
+    cross_validation: CrossValidation | None = None
+    used: Literal["method", "labelled_only", "logistic_regression"] = "method"
+    steps: Count = 0
+    seconds: Annotated[Number, Field(ge=0, lt=1e12)] = 0.0
+    seed: Count = 0
+    labels: Count = 0
+    labels_by_class: list[Count] | None = None
+    parameters: Count = 0
+    leaks: Count = 0
+    ranks: Count = 1
+    device: str = ""
+    precision: str = ""
+    versions: dict[str, str] = {}
+    command: str = ""

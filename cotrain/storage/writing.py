@@ -1,0 +1,107 @@
+"""Write files so that they are either complete or absent, whoever else writes them and whatever lies beside them."""
+
+import json
+import os
+import platform
+import re
+import sys
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any
+
+import psutil
+
+from cotrain.types import UserError
+
+PARTIAL = ".partial"
+OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial")  # machine and process, at the end of a name
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+LONGEST = 40  # characters of the file's own name in that of its temporary file; file systems allow 255 bytes
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file so that a kill, a full disk or another writer leaves the old content or the new, never a mix."""
+    try:
+        with replacing(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; the previous file, if any, is unchanged") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextmanager
+def replacing(path: Path, *, within: Path | None = None, mode: int | None = None) -> Iterator[IO[bytes]]:
+    """A new file, in `within` or beside `path`, that takes the place of `path` if the block ends without an error."""
+    temporary, descriptor = new_file(path, within)
+    try:
+        with open(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def new_file(path: Path, within: Path | None = None) -> tuple[Path, int]:
+    """A temporary file for `path` and its open descriptor. Nobody can guess its name, and no link is followed."""
+    name = f".{path.name[:LONGEST]}.{_machine()}-{os.getpid()}-{token_hex(8)}{PARTIAL}"
+    temporary = (within or path.parent) / name
+    return temporary, os.open(temporary, NEW, 0o666)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the folder, so that a rename in it survives a power cut. Windows cannot open a folder for this."""
+    if sys.platform == "win32":
+        return
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file of this name is one that a killed process left behind, or that another one is writing."""
+    return name.startswith(".") and name.endswith(PARTIAL)
+
+
+def names_in(folder: Path) -> set[str]:
+    """What the folder holds, apart from such files."""
+    return {path.name for path in folder.iterdir() if not is_partial(path.name)}
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete the temporary files of processes of this machine that are gone."""
+    with suppress(OSError):  # a folder that cannot be read or written: whoever needs it will say so
+        for path in folder.iterdir():
+            owner = OWNER.search(path.name) if is_partial(path.name) else None
+            if owner and owner[1] == _machine() and not psutil.pid_exists(int(owner[2])):
+                path.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def make_folder(folder: Path, markers: Collection[str]) -> None:
+    """Create the folder, or reuse it if it is empty or holds one of the marker files and no run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        present = names_in(folder)
+    except OSError as error:
+        raise UserError(f"cannot create the folder {folder}: {error.strerror}; choose another --out") from error
+    if "config.json" in present:
+        raise UserError(f"{folder} is a run; choose another --out")
+    if present and present.isdisjoint(markers):
+        raise UserError(f"{folder} contains other files ({min(present)}); choose another --out")
