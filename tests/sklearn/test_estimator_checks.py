@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cotrain.sklearn import CoTrainingClassifier
