@@ -65,7 +65,7 @@ class RunSettings(Settings):
         4, ge=2, description="folds of the cross-validation over the labelled images, for a frozen trunk"
     )
     repeats: int = Field(2, ge=0, description="how often the labelled images are divided into folds; 0: never")
-    report: bool = Field(True, description="write report.html, a page about the run, at the end")
+    report: bool = Field(True, description="write report.html and README.md, a model card, at the end")
     device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if available")
     precision: Precision = Field(
         "auto", description="number type of convolutions; auto: bfloat16 on GPUs that support it, else float32"

@@ -119,10 +119,12 @@ def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
     return replace(network, recorded=known) if unavailable else network
 
 
-def _write_page(run: Run, dataset: Dataset) -> None:
-    from cotrain.report.page import write_report  # matplotlib is slow to import
+def _write_report(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.card import write_card  # matplotlib is slow to import
+    from cotrain.report.page import write_report
 
     write_report(run, dataset)
+    write_card(run)
 
 
 def _track_figures(run: Run, dataset: Dataset) -> None:
@@ -153,7 +155,7 @@ def trained(
         dataset = with_bank(dataset, run.config, console, ranks)
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
-        ranks.from_first(lambda: _write_page(run, dataset))
+        ranks.from_first(lambda: _write_report(run, dataset))
     if run.config.run.track == "tensorboard":
         ranks.from_first(lambda: _track_figures(run, dataset))
     return result
@@ -213,6 +215,7 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "seed": run.config.run.seed,
         "labels": len(run.split.labelled),
         "unlabelled": len(run.split.unlabelled),
+        "labels_by_class": dataset.labels[list(run.split.labelled)].bincount(minlength=len(dataset.classes)).tolist(),
         "classes": len(dataset.classes),
         "method": run.config.method.name,
         "parameters": sum(parameter.numel() for parameter in state.net.parameters()),

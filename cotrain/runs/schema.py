@@ -10,7 +10,6 @@ MOST_CHANNELS = 1024  # of an image
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 
 COMMAND = TypeAdapter(str)
-PACKAGES = TypeAdapter(dict[str, "Package"])
 
 
 class File(BaseModel):
@@ -23,6 +22,9 @@ class Package(File):
     name: str
     package: str
     version: str
+
+
+PACKAGES = TypeAdapter(dict[str, Package])
 
 
 class Header(File):
@@ -141,6 +143,7 @@ class ResultFacts(File):
     seconds: Annotated[Number, Field(ge=0, lt=1e12)] = 0.0
     seed: Count = 0
     labels: Count = 0
+    labels_by_class: list[Count] | None = None
     parameters: Count = 0
     leaks: Count = 0
     ranks: Count = 1

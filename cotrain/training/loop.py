@@ -130,10 +130,13 @@ def refresh(config: Config, state: State, pool: Pool, source: BatchSource, ranks
     """Update the method's memory, once per pass or round. Rank 0 does it for all ranks."""
     generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
+    later = (step for step in config.method.refresh_steps(pool, learner.steps, config.unlabelled) if step > state.step)
+    until = min(later, default=learner.steps)
+    look = Looking(state.net, source.inputs, lambda: source.unlabelled_of(state.step, until))
 
     def refreshed() -> dict[str, Tensor]:
         with seeded(generator, ranks):
-            config.method.refresh(learner, pool, Looking(state.net, source.inputs))
+            config.method.refresh(learner, pool, look)
         return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
     for name, tensor in ranks.from_first(refreshed).items():
