@@ -20,6 +20,7 @@ from cotrain.types import IntOrNone, Method, Settings, UserError
 
 NAMES = {"sgd": "SGD", "adam": "Adam"}
 PER_METHOD = "optim.per_method"
+TABLE_BACKBONE = "features"  # heads on the rows of a table
 
 
 class OptimSettings(Settings):
@@ -106,6 +107,11 @@ class Config(Settings):
     def unlabelled(self) -> int:
         """Unlabelled images per step, U."""
         return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
+
+    @property
+    def unit(self) -> str:
+        """What one example is called: an image, or a row of a table."""
+        return "row" if self.model.backbone == TABLE_BACKBONE else "image"
 
     def build_network(self, classes: int, channels: int) -> MultiHead:
         """The network, initialised from the run's seed."""

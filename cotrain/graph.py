@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 BLOCK = 1 << 24  # similarities held at once
 LARGEST = 50_000  # rows that are all in the graph
-NODES = 10_000  # rows in the graph if there are more
+NODES = 5_000  # rows in the graph if there are more
 AT_ONCE = 4_096  # rows attached at once
 
 

@@ -135,12 +135,6 @@ def word(value: float) -> str:
     return "infinite" if np.isinf(value) else f"too large ({value:.3g})"
 
 
-def columns_from(facts: Sequence[dict[str, Any]]) -> tuple[Column, ...]:
-    return tuple(
-        Column(each["name"], None if each["categories"] is None else tuple(each["categories"])) for each in facts
-    )
-
-
 def numbered(columns: int, names: Sequence[str] | None = None) -> tuple[Column, ...]:
     """Columns of numbers with these names, or with their places as names."""
     return tuple(Column(str(name)) for name in (names if names is not None else range(columns)))

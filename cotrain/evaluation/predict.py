@@ -14,7 +14,7 @@ from torch import Tensor
 from cotrain.config import Config
 from cotrain.data import Dataset, Images
 from cotrain.data.columns import coded
-from cotrain.data.features import Column, Features, columns_from
+from cotrain.data.features import Column, Features
 from cotrain.data.files import Workers, worker_count
 from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs, images_at_once
 from cotrain.device import pick_device
@@ -115,12 +115,15 @@ class Model:
         A model of a table takes numbers (n, columns) in the order of `columns`, with the codes of categories, or a
         DataFrame.
         """
-        return self._predictions(self._logits_of_rows(images) if self.columns else self._logits_of_images(images))
-
-    def _logits_of_rows(self, values: Any) -> Tensor:
-        features = coded(values, self.columns)
+        if not self.columns:
+            return self._predictions(self._logits_of_images(images))
+        features = coded(images, self.columns)
         features.check_finite("the table")
-        return self.logits_of_features(features, np.arange(len(features)))
+        return self.predict_features(features, np.arange(len(features)))
+
+    def predict_features(self, features: Features, rows: NDArray[np.int64]) -> Predictions:
+        """Predict these rows of a table."""
+        return self._predictions(self.logits_of_features(features, rows))
 
     def _logits_of_images(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
@@ -188,7 +191,7 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
         tuple(facts.std),
         fitted_temperature(opened.result or {}) or 1.0,
         trunk,
-        columns_from(facts.get("columns", ())),
+        tuple(Column(each.name, None if each.categories is None else tuple(each.categories)) for each in facts.columns),
     )
 
 

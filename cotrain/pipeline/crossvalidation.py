@@ -22,6 +22,7 @@ from cotrain.evaluation.outputs import error_interval, head_logits
 from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import baseline_config, logistic_net, uses_logistic
+from cotrain.pipeline.rivals import rivals_of
 from cotrain.progress import counted
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
@@ -90,7 +91,7 @@ def cross_validate(
     folds = folds_of(run.split, dataset.labels, config.run.folds, config.run.repeats, config.run.seed)
     if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
         return None
-    trainers = trainers_of(config, dataset, device)
+    trainers: dict[str, Trainer] = {**trainers_of(config, dataset, device), **rivals_of(config, dataset)}
     path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():

@@ -30,7 +30,7 @@ from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import LABELLED_ONLY, Run, reserve_folder
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
@@ -195,7 +195,8 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
 def better_model(summary: Mapping[str, Any] | None) -> str:
     """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels."""
     against = (summary or {}).get("against")
-    return against["baseline"] if against and against["word"] == "hurt" else METHOD
+    hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
+    return against["baseline"] if against and hurt else METHOD
 
 
 @contextmanager

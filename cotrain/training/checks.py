@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from cotrain.augment import draw_weak
-from cotrain.config import Config
+from cotrain.config import TABLE_BACKBONE, Config
 from cotrain.data import Dataset, Split
 from cotrain.data.memory import free_memory
 from cotrain.device import check_compiler, pick_device, pick_precision
@@ -14,7 +14,6 @@ from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import Method, UserError
 
-TABLE_BACKBONE = "features"
 COPIES = 8  # of a step's logits in memory, with their gradients
 
 
