@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -48,6 +48,7 @@ def scikit_learns(name: str, x: NDArray, y: NDArray[np.int64], seed: int) -> Pre
     models = {
         "self_training": (SelfTrainingClassifier(logistic), y > -2),
         "label_spreading": (LabelSpreading(kernel="knn", max_iter=100), y > -2),
+        "random_forest": (RandomForestClassifier(random_state=seed), y >= 0),
         "gradient_boosting": (GradientBoostingClassifier(random_state=seed), y >= 0),
     }
     model, rows = models[name]
@@ -55,7 +56,7 @@ def scikit_learns(name: str, x: NDArray, y: NDArray[np.int64], seed: int) -> Pre
     return make_pipeline(scale, model.fit(scale.transform(x[rows]), y[rows])).predict
 
 
-SCIKIT = ("self_training", "label_spreading", "gradient_boosting")
+SCIKIT = ("self_training", "label_spreading", "random_forest", "gradient_boosting")
 METHODS = (LOGISTIC, *SCIKIT, "fixmatch", OURS)
 
 

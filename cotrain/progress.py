@@ -12,6 +12,11 @@ T = TypeVar("T")
 PLAIN_SECONDS = 10.0  # between lines without a terminal
 
 
+def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """The console of a command. It prints what users write, such as [/x] or :x:, and what their files are called."""
+    return Console(stderr=stderr, quiet=quiet, markup=False, emoji=False)
+
+
 def say(console: Console, line: str) -> None:
     """Print a line literally: no wrapping, no colours, no markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -35,7 +40,7 @@ def counted(
     live = console.is_terminal
     shown = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

@@ -12,6 +12,7 @@ from cotrain.data import Dataset, Features, Split, contradicts, duplicates, leak
 from cotrain.data.dataset import UNLABELLED
 from cotrain.pipeline.messages import is_estimated, network, warnings_about
 
+CLASSES_LISTED = 500  # printing more takes long, and nobody reads them
 LISTED = 20  # examples shown per problem; the rest are only counted
 COLUMNS = 40  # of a table that are shown
 
@@ -66,8 +67,11 @@ def classes(dataset: Dataset, split: Split | None) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     counts = [np.bincount(labels[rows] + 1, minlength=len(dataset.classes) + 1) for rows in parts.values()]
-    for index, name in enumerate(dataset.classes, start=1):
-        table.add_row(Text(name), *(f"{of_part[index]:,}" for of_part in counts))
+    for index, name in enumerate(dataset.classes[:CLASSES_LISTED], start=1):
+        table.add_row(name, *(f"{of_part[index]:,}" for of_part in counts))
+    if len(dataset.classes) > CLASSES_LISTED:
+        rest = (f"{of_part[CLASSES_LISTED + 1 :].sum():,}" for of_part in counts)
+        table.add_row(f"... and {len(dataset.classes) - CLASSES_LISTED:,} more", *rest)
     table.add_row("unlabelled", *(f"{of_part[0]:,}" for of_part in counts), style="dim")
     table.add_section()
     table.add_row("total", *(f"{of_part.sum():,}" for of_part in counts), style="bold")

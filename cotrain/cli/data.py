@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter, validators
-from rich.console import Console
 
 from cotrain.cli import check
 from cotrain.cli.options import Options
@@ -14,13 +13,13 @@ from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
 from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 from cotrain.storage.writing import write_json
 from cotrain.training.checks import check_trainable
 from cotrain.types import UserError
 
 data_app = App(name="data", help="Fetch, check, show and split images.")
-console = Console()
+console = terminal()
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from cotrain.cli.options import Flag
 from cotrain.evaluation.export import export
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 
-console = Console()
+console = terminal()
 
 
 def export_command(run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = False) -> None:

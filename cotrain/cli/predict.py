@@ -22,6 +22,7 @@ from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, prom
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
+from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
@@ -83,7 +84,7 @@ def predict_command(
     model = load(run, use=use)
     chosen = used_folder(Run.open(run), use)
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
-    console = Console(stderr=True, quiet=own_rank() > 0)
+    console = terminal(stderr=True, quiet=own_rank() > 0)
     job, content = _job(request, model, below, console)
     try:
         if request.own_out is None:

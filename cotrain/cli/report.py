@@ -4,16 +4,14 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rich.console import Console
-
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
 from cotrain.pipeline.features import with_bank
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 from cotrain.runs.run import Run
 from cotrain.types import UserError
 
-console = Console()
+console = terminal()
 
 
 def report_command(

@@ -1,7 +1,7 @@
 """A dataset: its images, in memory or in one file, their labels, and which rows are for training and testing."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from cotrain.types import UserError
 UNLABELLED = -1
 AT_ONCE = 512
 ENOUGH_FOR_STATISTICS = 50_000
+LONGEST_NAME = 1_000  # characters of a class name
 
 Images = Tensor | ImageFile  # images[rows] is a tensor for both
 
@@ -152,6 +153,7 @@ def from_arrays(
             raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may be unlabelled")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
     _check_labels(name, all_labels, classes)
+    check_names(name, classes)
     check_known(name, targets[0], classes)
     all_pixels = np.concatenate(pixels)
     return Dataset(
@@ -201,6 +203,20 @@ def _check_labels(name: str, labels: NDArray[np.int64], classes: tuple[str, ...]
             f"{name}: row {row} has label {labels[row]}; labels run from 0 to {len(classes) - 1} "
             f"({len(classes)} classes), and -1 means unlabelled"
         )
+
+
+def check_names(name: str, classes: Sequence[str]) -> None:
+    """Class names are printed, drawn and written to files, so they must be text of a reasonable length."""
+    for each in map(str, classes):
+        if len(each) > LONGEST_NAME:
+            raise UserError(
+                f"{name}: the class {each[:40]!r}... has a name of {len(each):,} characters; at most {LONGEST_NAME} "
+                "are allowed, so check which column holds the labels"
+            )
+        try:
+            each.encode(errors="surrogateescape")  # bytes of a folder's name that are not Unicode
+        except UnicodeEncodeError:
+            raise UserError(f"{name}: the name of class {each!r} is not valid Unicode; rename it") from None
 
 
 def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:

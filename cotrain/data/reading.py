@@ -70,7 +70,12 @@ def read_parquet(path: Path) -> Table:
             raise UserError(
                 f"{path}: column {field.name!r} holds {field.type}, neither numbers nor words; leave it out"
             )
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    return {field.name: _values(table.column(field.name), field.type) for field in table.schema}
+
+
+def _values(column: Any, kind: Any) -> NDArray:
+    """Dictionaries are decoded first: pyarrow gives a null of a dictionary the last of its values."""
+    return (column.cast(kind.value_type) if hasattr(kind, "value_type") else column).to_numpy()
 
 
 def read_npz(path: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ MOST_CHANNELS = 1024  # of an image
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 
 COMMAND = TypeAdapter(str)
-PACKAGES = TypeAdapter(dict[str, "Package"])
 
 
 class File(BaseModel):
@@ -23,6 +22,9 @@ class Package(File):
     name: str
     package: str
     version: str
+
+
+PACKAGES = TypeAdapter(dict[str, Package])
 
 
 class Header(File):
