@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
+from rich.console import Console
 
 from cotrain.cli.options import Flag
 from cotrain.data.files import find_images, worker_count
