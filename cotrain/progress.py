@@ -1,5 +1,6 @@
 """Progress of long tasks: a bar with the remaining time in a terminal, plain lines every few seconds elsewhere."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -65,3 +66,12 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def worded(text: str, unit: str) -> str:
+    """A sentence about images, said of rows if that is the unit."""
+    return text if unit == "image" else re.sub(r"\b([Ii])mage(s?)\b", lambda found: _as(unit, *found.groups()), text)
+
+
+def _as(unit: str, first: str, plural: str) -> str:
+    return (unit.capitalize() if first == "I" else unit) + plural

@@ -120,6 +120,9 @@ class Look(Protocol):
     def features(self, rows: Tensor, /) -> Tensor:
         """(n, D) outputs of the trunk, pooled over the image."""
 
+    def upcoming(self) -> Tensor:
+        """The rows of the unlabelled images that training will use before the next refresh, sorted."""
+
 
 @dataclass(frozen=True)
 class Term:

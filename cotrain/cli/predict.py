@@ -1,22 +1,26 @@
 """`cotrain predict`."""
 
+import hashlib
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
+from rich.console import Console
 
 from cotrain.cli.options import Flag
 from cotrain.data.files import find_images, worker_count
-from cotrain.evaluation.job import Done, Job
+from cotrain.data.tables import read_features
+from cotrain.evaluation.job import Done, Job, TableJob
 from cotrain.evaluation.parts import check_out, job_facts, partial_folder
 from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, promised_threshold, used_folder
 from cotrain.evaluation.shards import WHOLE, Shard
-from cotrain.evaluation.streaming import files_at_once
+from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
 from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
@@ -54,7 +58,7 @@ def predict_command(
     run
         A run folder.
     images
-        Image files, or folders of them.
+        Image files, or folders of them. For a model of a table: a table with the same columns.
     out
         A new CSV file, or a Parquet file if the name ends in .parquet; by default the table is printed.
     resume
@@ -80,17 +84,15 @@ def predict_command(
     model = load(run, use=use)
     chosen = used_folder(Run.open(run), use)
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
-    batch = files_at_once(model)
-    paths = request.own_shard.of(find_images(images), batch)
     console = terminal(stderr=True, quiet=own_rank() > 0)
-    job = Job(model, paths, below, request.worker_count(len(paths)), console)
+    job, content = _job(request, model, below, console)
     try:
         if request.own_out is None:
             job.to_stdout()
             done = None
         else:
             options = {"temperature": model.temperature, "shard": str(request.own_shard), "defer_below": below}
-            facts = job_facts(Run.open(chosen).model_path, paths, **options, batch=batch)
+            facts = job_facts(Run.open(chosen).model_path, content, **options, batch=files_at_once(model))
             done = job.to_file(request.own_out, facts, resume=request.resumes)
     except (Interrupted, KeyboardInterrupt) as stop:
         raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
@@ -101,6 +103,20 @@ def predict_command(
         print(how_calibrated(chosen), file=sys.stderr)
     if done is not None:
         print(_summary(done, request.own_out, below))
+
+
+def _job(request: "Request", model: Model, below: float | None, console: Console) -> tuple[Job, Sequence[str]]:
+    """What to predict, and what identifies it."""
+    batch = files_at_once(model)
+    if not model.columns:
+        paths = request.own_shard.of(find_images(request.images), batch)
+        return Job(model, paths, below, request.worker_count(len(paths)), console), paths
+    if len(request.images) > 1:
+        raise UserError("the model takes one table at a time")
+    features = read_features(request.images[0], model.columns)
+    rows = request.own_shard.of([str(row) for row in range(len(features))], ROWS_AT_ONCE)
+    content = hashlib.blake2b(features.hashes().tobytes(), digest_size=16).hexdigest()
+    return TableJob(model, rows, below, 0, console, features), [content, *rows]
 
 
 @dataclass(frozen=True)

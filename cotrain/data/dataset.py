@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
+from cotrain.data.features import Features
 from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
 
@@ -28,8 +29,8 @@ class Dataset:
     """Images with their labels, and which of them are for training, validation and testing."""
 
     name: str
-    images: Images  # (N, h, w, c) uint8
-    hashes: NDArray[np.uint64]  # (N,) one per image, of its pixels
+    images: Images | Features  # (N, h, w, c) uint8, or the rows of a table
+    hashes: NDArray[np.uint64]  # (N,) one per image, of its pixels, or per row of a table
     labels: Tensor  # (N,) int64, UNLABELLED if there is no label
     classes: tuple[str, ...]
     train: NDArray[np.int64]  # rows
@@ -51,8 +52,32 @@ class Dataset:
         return height, width, channels
 
     @property
+    def features(self) -> Features | None:
+        """The rows of a table; None if the data are images."""
+        return self.images if isinstance(self.images, Features) else None
+
+    @property
+    def pixels(self) -> Images:
+        """The images; a table has none."""
+        if isinstance(self.images, Features):
+            raise UserError(f"{self.name} is a table of features; this needs images")
+        return self.images
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the network takes features, of a table or of a frozen trunk, so that training takes seconds."""
+        return self.bank is not None or self.features is not None
+
+    @property
+    def unit(self) -> str:
+        """What one of them is called, with an s for several."""
+        return "image" if self.features is None else "row"
+
+    @property
     def kept(self) -> str:
         """Where the images are kept, in words."""
+        if isinstance(self.images, Features):
+            return self.images.kept
         return "in memory" if isinstance(self.images, Tensor) else "read from disk during training"
 
     @cached_property
@@ -68,9 +93,11 @@ class Dataset:
     def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over these images, for pixels scaled to [0, 1].
 
-        A large set is represented by evenly spaced images.
+        Of a table: of each column. A large set is represented by evenly spaced images.
         """
         rows = evenly(rows, ENOUGH_FOR_STATISTICS)
+        if isinstance(self.images, Features):
+            return self.images.statistics(rows)
         levels, channels = np.arange(256) / 255, self.shape[-1]
         counts = np.zeros((channels, 256), np.int64)
         for part in np.array_split(rows, len(rows) // AT_ONCE + 1):

@@ -8,15 +8,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 from rich.console import Console
 
+from cotrain.data.features import Features
 from cotrain.data.files import Workers
 from cotrain.evaluation.parts import Parts, Saver, check_out, unfinished
 from cotrain.evaluation.predict import Model
-from cotrain.evaluation.streaming import Predicted, check_channels, files_at_once, predict_in_batches
+from cotrain.evaluation.streaming import (
+    Predicted,
+    check_channels,
+    files_at_once,
+    predict_in_batches,
+    predict_rows,
+)
 from cotrain.evaluation.table import (
+    PATH,
+    ROW,
     Row,
     columns,
     csv_writer,
@@ -53,6 +63,7 @@ class Job:
     below: float | None  # defer images with a lower probability to a person; None: there is no such column
     workers: int  # decoding processes; 0: decode in this one
     console: Console
+    first: ClassVar[str] = PATH  # the first column
 
     def __post_init__(self) -> None:
         check_channels(self.model)
@@ -75,14 +86,16 @@ class Job:
                 try:
                     self._fill(parts)
                 finally:  # a signal ends the job, and what was predicted is printed
-                    write = csv_writer(sys.stdout, columns(self.below))
+                    write = csv_writer(sys.stdout, columns(self.below, self.first))
                     for rows in self._rows(parts):
                         write(rows)
             return
-        write, first = csv_writer(sys.stdout, columns(None)), 0
+        write, first = csv_writer(sys.stdout, columns(None, self.first)), 0
         with stop_requests() as stop:
             for predicted in self._predicted(0):
-                write(rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None))
+                write(
+                    rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None, self.first)
+                )
                 sys.stdout.flush()
                 first += len(predicted)
                 if stop.asked and first < len(self.paths):
@@ -117,15 +130,15 @@ class Job:
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
         stored = partial(parts.read, len(self.model.classes))
         if self.below is None:
-            return in_order_of_paths(self.paths, stored, self.model.classes)
-        return least_confident_first(self.paths, stored, self.model.classes, self.below)
+            return in_order_of_paths(self.paths, stored, self.model.classes, self.first)
+        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.first)
 
     def _write(self, parts: Parts, out: Path) -> tuple[int, int]:
         """Write the whole table and give it its name. Returns the number of unreadable and of deferred images."""
         unreadable = deferred = 0
         try:
             with replacing(out, within=parts.folder) as file:
-                with open_table(file, out.suffix, columns(self.below)) as write:
+                with open_table(file, out.suffix, columns(self.below, self.first)) as write:
                     for rows in self._rows(parts):
                         write(rows)
                         unreadable += sum(bool(row["error"]) for row in rows)
@@ -135,3 +148,19 @@ class Job:
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror or error}; make room and add --resume") from error
         return unreadable, deferred
+
+
+@dataclass(frozen=True)
+class TableJob(Job):
+    """A job on the rows of a table; `paths` are their numbers."""
+
+    features: Features
+    first: ClassVar[str] = ROW
+
+    def __post_init__(self) -> None:
+        """There is nothing to check: the columns are those of the model."""
+
+    def _predicted(self, start: int) -> Iterator[Predicted]:
+        rows = np.array(self.paths[start:], np.int64)
+        batches = predict_rows(self.model, self.features, rows)
+        yield from counted(batches, len(self.paths), "predicting rows", self.console, start=start, size=len)

@@ -15,23 +15,26 @@ from cotrain.types import UserError
 
 Row = dict[str, str | int | float]
 Write = Callable[[Sequence[Row]], object]
-COLUMNS = ("path", "class", "probability", "heads_agree", "error")
+COLUMNS = ("class", "probability", "heads_agree", "error")
+PATH, ROW = "path", "row"  # the first column: files, or rows of a table by their number
 PARQUET = ".parquet"
 ROWS_AT_ONCE = 1024
 ROWS_PER_GROUP = 16 * ROWS_AT_ONCE  # in a Parquet file
 
 
-def columns(below: float | None) -> list[str]:
+def columns(below: float | None, first: str = PATH) -> list[str]:
     """There is a column `defer` if images below some probability are deferred to a person."""
-    return [*COLUMNS] if below is None else [*COLUMNS, "defer"]
+    return [first, *COLUMNS] if below is None else [first, *COLUMNS, "defer"]
 
 
-def rows_of(paths: Sequence[str], predicted: Predicted, classes: Sequence[str], below: float | None) -> list[Row]:
+def rows_of(
+    paths: Sequence[str], predicted: Predicted, classes: Sequence[str], below: float | None, first: str = PATH
+) -> list[Row]:
     """One row per file. The row of an unreadable file has an `error`, and a person should always look at it."""
     rows: list[Row] = []
     for number, (path, record) in enumerate(zip(paths, predicted.records.tolist(), strict=True)):
         label, heads_agree, probability = record
-        row: Row = {"path": path, "class": "", "probability": "", "heads_agree": ""}
+        row: Row = {first: path, "class": "", "probability": "", "heads_agree": ""}
         if label == UNREADABLE:
             row["error"] = f"unreadable: {predicted.errors[number]}"
         else:
@@ -45,33 +48,36 @@ def rows_of(paths: Sequence[str], predicted: Predicted, classes: Sequence[str], 
 Stored = Callable[[], Iterator[Predicted]]  # all predictions in the order of the paths, from the first one again
 
 
-def in_order_of_paths(paths: Sequence[str], stored: Stored, classes: Sequence[str]) -> Iterator[list[Row]]:
-    first = 0
+def in_order_of_paths(
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], first: str = PATH
+) -> Iterator[list[Row]]:
+    done = 0
     for predicted in stored():
         for start in range(0, len(predicted), ROWS_AT_ONCE):
             some = predicted[start : start + ROWS_AT_ONCE]
-            yield rows_of(paths[first : first + len(some)], some, classes, None)
-            first += len(some)
+            yield rows_of(paths[done : done + len(some)], some, classes, None, first)
+            done += len(some)
 
 
 def least_confident_first(
-    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float, first: str = PATH
 ) -> Iterator[list[Row]]:
     """Unreadable files, then the others by probability; ties keep the order of the paths.
 
     Sorting takes about 50 bytes of memory per image.
     """
-    first = 0
+    done = 0
     for predicted in stored():
         bad = sorted(predicted.errors)
         errors = {number: predicted.errors[row] for number, row in enumerate(bad)}
-        yield rows_of([paths[first + row] for row in bad], Predicted(predicted.records[bad], errors), classes, below)
-        first += len(predicted)
+        unreadable = Predicted(predicted.records[bad], errors)
+        yield rows_of([paths[done + row] for row in bad], unreadable, classes, below, first)
+        done += len(predicted)
     records = joined([Predicted(predicted.records, {}) for predicted in stored()]).records
     order = by_confidence(records)
     for start in range(0, len(order), ROWS_AT_ONCE):
         some = order[start : start + ROWS_AT_ONCE]
-        yield rows_of([paths[row] for row in some.tolist()], Predicted(records[some], {}), classes, below)
+        yield rows_of([paths[row] for row in some.tolist()], Predicted(records[some], {}), classes, below, first)
 
 
 def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
@@ -92,7 +98,8 @@ def _as_cells(row: Row) -> Row:
     """Probabilities rounded, and no text that a spreadsheet would take for a formula."""
     probability = row["probability"]
     rounded = round(probability, 6) if isinstance(probability, float) else probability
-    texts = {"path": safe_path(str(row["path"])), "class": safe(str(row["class"])), "error": safe(str(row["error"]))}
+    texts = {} if PATH not in row else {PATH: safe_path(str(row[PATH]))}
+    texts |= {"class": safe(str(row["class"])), "error": safe(str(row["error"]))}
     return {**row, **texts, "probability": rounded}
 
 
