@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
+from cotrain.data.blank import TINY, blank_images, tiny_files
 from cotrain.data.dataset import UNLABELLED
 from cotrain.pipeline.messages import is_estimated, network, warnings_about
 
@@ -82,6 +83,10 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
         yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
         yield "test images also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
+    if len(blank := blank_images(dataset, np.concatenate([dataset.train, dataset.valid, dataset.test]))):
+        yield "blank images", len(blank), [_name(dataset, row) for row in blank]
+    if tiny := tiny_files(dataset):
+        yield f"images with a side below {TINY} pixels", tiny, []
     labels = dataset.labels.numpy()
     absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
     if len(absent):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 LARGEST_BATCH = 128  # larger ones are not faster
 UNREADABLE = -1  # the label of an unreadable file
-RECORD = np.dtype([("label", "<i4"), ("heads_agree", "<i4"), ("probability", "<f8")])
+RECORD = np.dtype([("label", "<i4"), ("heads_agree", "<i4"), ("probability", "<f8"), ("belongs", "<f4")])
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predictions of consecutive files in 16 bytes each, and why some of the files are unreadable."""
+    """The predictions of consecutive files in 20 bytes each, and why some of the files are unreadable."""
 
     records: NDArray[np.void]  # (n,) of RECORD
     errors: dict[int, str]  # by row
@@ -65,7 +65,7 @@ def predict_in_batches(
 
 
 def predict_batch(model: Model, decoded: Decoded) -> Predicted:
-    records = np.full(len(decoded.errors), np.array((UNREADABLE, 0, 0.0), RECORD))
+    records = np.full(len(decoded.errors), np.array((UNREADABLE, 0, 0.0, np.nan), RECORD))
     readable = [row for row, error in enumerate(decoded.errors) if error is None]
     if readable:
         images = decoded.images if len(readable) == len(records) else decoded.images[readable]
@@ -74,4 +74,6 @@ def predict_batch(model: Model, decoded: Decoded) -> Predicted:
         records["heads_agree"][readable] = predictions.heads_agree
         chosen = predictions.probabilities[np.arange(len(readable)), predictions.labels]
         records["probability"][readable] = chosen
+        if predictions.belongs is not None:
+            records["belongs"][readable] = predictions.belongs
     return Predicted(records, {row: error for row, error in enumerate(decoded.errors) if error is not None})

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from cotrain.graph import neighbour_graph, propagate
+from cotrain.graph import aligned, neighbour_graph, propagate
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.ops import evaluating, heads_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Pool, Term
@@ -43,7 +43,8 @@ class GraphCoTraining(MultiHeadCoTraining):
         graph = neighbour_graph(features, self.neighbours, keep=first)
         seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
         seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
-        spread = torch.from_numpy(propagate(graph, seeds.numpy(), self.reach))
+        reached = propagate(graph, seeds.numpy(), self.reach)
+        spread = torch.from_numpy(reached if pool.shares is None else aligned(reached, pool.shares.numpy()))
         spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread)
         learner.memory["spread"][rows] = spread.to(learner.memory["spread"])
 

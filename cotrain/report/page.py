@@ -24,6 +24,7 @@ from cotrain.evaluation.verdict import Verdict, verdict
 from cotrain.progress import clock
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
+from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
@@ -80,6 +81,7 @@ class Shown:
     votes: Mapping[str, float] | None  # the heads' votes on unlabelled images, in percent
     search: Search | None  # images to label next; needs the data
     images: Images | None
+    doubtful: Doubtful | None  # images and labels to check; needs the data
     without: str  # why there are no images
     strong_missing: bool  # strong views are not drawn, because CTAugment's depend on its learned state
     facts: dict[str, str]
@@ -156,6 +158,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         votes=last_votes(run),
         search=search,
         images=images,
+        doubtful=doubtful_of(run, dataset),
         without=without,
         strong_missing=run.config.method.views.ctaugment != "none",
         facts=_facts(run, result, classes),

@@ -105,7 +105,7 @@ def confident_mistakes(test: Outputs, rule: str, temperature: float | None, data
         row = int(test.rows[place])
         guess, label = classes[int(predicted[place])], classes[int(test.labels[place])]
         words = f"predicted {guess}, {100 * float(probability[place]):.1f} %; label {label}"
-        mistakes.append(Picture(_drawn_row(dataset, row), name_of(dataset, row), words))
+        mistakes.append(Picture(picture_of_row(dataset, row), name_of(dataset, row), words))
     return mistakes
 
 
@@ -136,7 +136,7 @@ def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Dou
 
 
 def pictures_of(doubts: list[Doubt], dataset: Dataset) -> list[Picture]:
-    return [Picture(_drawn_row(dataset, one.row), one.name, _words(one)) for one in doubts[:SHOWN]]
+    return [Picture(picture_of_row(dataset, one.row), one.name, _words(one)) for one in doubts[:SHOWN]]
 
 
 def _words(doubt: Doubt) -> str:
@@ -213,7 +213,7 @@ def _enlarged(png: bytes) -> Image.Image:
     return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
 
 
-def _drawn_row(dataset: Dataset, row: int) -> bytes:
+def picture_of_row(dataset: Dataset, row: int) -> bytes:
     return _png(_small(dataset.images[np.array([row])][0].numpy()))
 
 
