@@ -18,7 +18,7 @@ demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 
 test: .venv/installed  ## linters, types, and the default tests with their coverage
 	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" $(COVERAGE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not realdata" $(COVERAGE)
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m "slow or realdata"

@@ -37,6 +37,7 @@ from cotrain.training.state import inputs_of
 
 ROUNDS = (10, 20, 40, 60, 80, 100, 150, 200)  # labels after which the heads train
 ESTIMATED = (60, 100, 200)  # labels after which the estimates of the page are compared with the truth
+FINISHED = (40, 100)  # labels after which Finish trains too
 ORDERS = ("informative", "random")
 NAMES = {"informative": "our order", "random": "random order"}
 NOT_MIRRORED = ("svhn",)
@@ -50,8 +51,10 @@ def main() -> None:
     parser.add_argument("data", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("labelling.jsonl"))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0, help="development uses others than those of the tables")
     parser.add_argument("--estimates", type=int, default=2, help="seeds for which the page's estimates are checked")
-    parser.add_argument("--finished", type=int, default=0, help="seeds for which Finish trains on 100 labels too")
+    parser.add_argument("--finished", type=int, default=0, help="seeds for which Finish trains too")
+    parser.add_argument("--most", type=int, default=ROUNDS[-1], help="labels at which a sequence ends")
     parser.add_argument("--images", type=int, default=3000, help="training images, at most")
     parser.add_argument("--pool", action="store_true", help="measure on the unlabelled training images")
     parser.add_argument("--table", action="store_true", help="print the tables only")
@@ -60,7 +63,7 @@ def main() -> None:
     if not asked.table and asked.figure is None:
         for source in asked.data:
             dataset, config = prepared(source, asked.images)
-            for seed in range(asked.seeds):
+            for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
                 for order in ORDERS:
                     simulate(dataset, config, Path(source).stem, seed, order, asked)
     found = rows(asked.out)
@@ -86,19 +89,20 @@ def prepared(source: str, most: int) -> tuple[Dataset, Config]:
 
 
 def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str, asked: argparse.Namespace) -> None:
-    """One person labels 200 images; what is in the file already is not written again."""
+    """One person labels images; what is in the file already is not written again."""
     done = {row["labels"] for row in rows(asked.out) if (row["data"], row["seed"], row["order"]) == (name, seed, order)}
-    if done >= set(ROUNDS):
+    rounds = [goal for goal in ROUNDS if goal <= asked.most]
+    if done >= set(rounds):
         return
     teacher, truth = Teacher(dataset, config, seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
-    for goal in ROUNDS:
+    for goal in rounds:
         known = Known(dataset.classes, given)
         for row in teacher.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
             given[row] = int(truth[row])
         known, began, spent = Known(dataset.classes, dict(given)), time.monotonic(), time.process_time()
-        snapshot = teacher.train(known, snapshot, estimate=seed < asked.estimates and goal in ESTIMATED)
+        snapshot = teacher.train(known, snapshot)
         if goal in done or snapshot is None:
             continue
         tested = np.setdiff1d(dataset.train, [*given]) if asked.pool else dataset.test
@@ -114,10 +118,12 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
             "seconds": round(time.monotonic() - began, 2),
             "cpu_seconds": round(time.process_time() - spent, 2),
         }
-        if seed < asked.estimates and goal in ESTIMATED:
-            point = snapshot.curve[-1]
-            measured |= {"estimate": [point.error, point.low, point.high], "advice": snapshot.advice}
-        if seed < asked.finished and goal == GOAL:
+        if seed < asked.first_seed + asked.estimates and goal in ESTIMATED:
+            *_, found = teacher.estimate(known, snapshot)
+            assert found is not None and found.point is not None
+            point = found.point
+            measured |= {"estimate": [point.error, point.low, point.high], "advice": found.advice}
+        if seed < asked.first_seed + asked.finished and goal in FINISHED:
             measured["finished"] = wrong(finished(teacher, config, known, tested), truth[tested])
         with open(asked.out, "a") as file:
             file.write(json.dumps(measured) + "\n")

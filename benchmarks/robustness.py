@@ -150,11 +150,11 @@ def junk(trial: Trial) -> Iterator[Job]:
 def aurocs(trial: Trial, split: Split) -> Row:
     """Area under the ROC curve of junk against the other unlabelled images, and the false alarms at 10 %."""
     known = neighbours_of(trial.real.dataset, split, trial.seed)
-    unlabelled = np.setdiff1d(np.arange(len(known.rows)), known.labelled)
-    rows, strange = known.rows[unlabelled], trial.real.labels[known.rows[unlabelled]] < 0
-    p_values = training_p_values(known, by_neighbours(known))[unlabelled]
-    unit = pooled_unit(trial, known.rows)
-    likeness = np.sort(unit[unlabelled] @ unit[known.labelled].T, axis=1)
+    rows, bank = np.setdiff1d(split.unlabelled, split.labelled), trial.real.dataset.bank
+    assert bank is not None
+    strange = trial.real.labels[rows] < 0
+    p_values = training_p_values(known, by_neighbours(known), bank, rows)
+    likeness = np.sort(pooled_unit(trial, rows) @ pooled_unit(trial, np.array(split.labelled)).T, axis=1)
     heads = confidence(trial.outputs(trial.config(**PLAIN), split, rows), "probabilities")
     logistic = confidence(trial.logistic(split, rows), "probabilities")
     found = {"ours": p_values, "nearest labelled": likeness[:, -1], "probability of the heads": heads}

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_serializer, field_validator
 
-from cotrain.augment import PRESETS, Policy
+from cotrain.augment import PRESETS, FeaturePolicy, Policy
 from cotrain.data.settings import BankSettings, DataSettings
 from cotrain.device import Precision
 from cotrain.methods import METHODS, method_class
@@ -20,6 +20,7 @@ from cotrain.types import IntOrNone, Method, Settings, UserError
 
 NAMES = {"sgd": "SGD", "adam": "Adam"}
 PER_METHOD = "optim.per_method"
+TABLE_BACKBONE = "features"  # heads on the rows of a table
 
 
 class OptimSettings(Settings):
@@ -64,7 +65,7 @@ class RunSettings(Settings):
         4, ge=2, description="folds of the cross-validation over the labelled images, for a frozen trunk"
     )
     repeats: int = Field(2, ge=0, description="how often the labelled images are divided into folds; 0: never")
-    report: bool = Field(True, description="write report.html, a page about the run, at the end")
+    report: bool = Field(True, description="write report.html and README.md, a model card, at the end")
     device: str = Field("auto", description="cpu, cuda, ...; auto: a GPU if available")
     precision: Precision = Field(
         "auto", description="number type of convolutions; auto: bfloat16 on GPUs that support it, else float32"
@@ -119,6 +120,7 @@ class Config(Settings):
 
     data: DataSettings = DataSettings()
     augment: Policy = PRESETS["paper"]
+    features: FeaturePolicy = FeaturePolicy()
     model: ModelSettings = ModelSettings()
     bank: BankSettings = BankSettings()
     method: SerializeAsAny[Method] = METHODS["mhct"]()
@@ -130,6 +132,11 @@ class Config(Settings):
     def unlabelled(self) -> int:
         """Unlabelled images per step, U."""
         return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
+
+    @property
+    def unit(self) -> str:
+        """What one example is called: an image, or a row of a table."""
+        return "row" if self.model.backbone == TABLE_BACKBONE else "image"
 
     def build_network(self, classes: int, channels: int) -> MultiHead:
         """The network, initialised from the run's seed."""

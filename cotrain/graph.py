@@ -1,8 +1,13 @@
-"""Label propagation on a nearest-neighbour graph (Iscen et al., CVPR 2019; Sellars et al., 2021)."""
+"""Label propagation on a nearest-neighbour graph (Iscen et al., CVPR 2019; Sellars et al., 2021).
+
+Up to LARGEST rows are all in the graph. Of more rows, a sample is, and the other rows take what reached their nearest
+neighbours in it (Delalleau et al., AISTATS 2005), so that time and memory do not grow with the square of the rows.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +21,48 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 24  # similarities held at once
+LARGEST = 50_000  # rows that are all in the graph
+NODES = 5_000  # rows in the graph if there are more
+AT_ONCE = 4_096  # rows attached at once
+
+
+def divided(
+    rows: Tensor, labelled: Tensor, wanted: Callable[[], Tensor], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The rows that the graph joins, sorted, and the rows to attach to them: all and none, unless there are too many.
+
+    A sample takes labelled rows first, up to half of it, then rows that are wanted, then others. Wanted rows that are
+    not in it are attached.
+    """
+    if len(rows) <= LARGEST:
+        return rows, rows[:0]
+
+    def shuffled(some: Tensor) -> Tensor:
+        return some[torch.randperm(len(some), generator=generator, device=generator.device).cpu()]
+
+    needed = wanted()
+    preferred = torch.cat([shuffled(labelled)[: NODES // 2], shuffled(needed), shuffled(rows)]).numpy()
+    first = np.unique(preferred, return_index=True)[1]
+    nodes = torch.from_numpy(np.sort(preferred[np.sort(first)[:NODES]]))
+    return nodes, needed[~torch.isin(needed, nodes)]
+
+
+def attached(
+    rows: Tensor, see: Callable[[Tensor], Tensor], nodes: Tensor, spread: Tensor, k: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What reached the k nearest nodes of other rows, weighed by cosine similarity clipped at 0, a few rows at a time.
+
+    `see` gives the features of rows, `nodes` are the (N, D) features of the nodes, and `spread` (N, C) is what reached
+    them. Yields rows and (n, C) values, which sum to 1, or are zeros where nothing arrived.
+    """
+    compared = F.normalize(nodes.float(), dim=1).T
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        unit = F.normalize(see(part).float(), dim=1)
+        similarity, places = (unit @ compared).topk(min(k, len(nodes)), dim=1)
+        reached = (similarity.clamp(min=0).to(spread)[:, :, None] * spread[places]).sum(dim=1)
+        total = reached.sum(dim=1, keepdim=True)
+        yield part, torch.where(total > 0, reached / total, 0)
 
 
 def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -221,3 +221,19 @@ def batch_statistics(net: nn.Module) -> Iterator[None]:
     finally:
         for layer, mean, variance in kept:
             layer.running_mean, layer.running_var = mean, variance
+
+
+def one_hot(values: Tensor, categories: Sequence[int]) -> Tensor:
+    """(..., D) -> (..., D'): a column with categories becomes one per category; an unknown category is all zeros.
+
+    `categories` has their number for each column, 0 for numbers, which stay. If it is empty, everything stays.
+    """
+    if not categories:
+        return values
+    parts, start = [], 0
+    for place, count in enumerate(categories):
+        if count:
+            codes = torch.arange(count, device=values.device, dtype=values.dtype)
+            parts += [values[..., start:place], (values[..., place, None] == codes).to(values.dtype)]
+            start = place + 1
+    return torch.cat([*parts, values[..., start:]], dim=-1)

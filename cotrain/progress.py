@@ -1,5 +1,6 @@
 """Progress of long tasks: a bar with the remaining time in a terminal, plain lines every few seconds elsewhere."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -9,6 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 T = TypeVar("T")
 PLAIN_SECONDS = 10.0  # between lines without a terminal
+
+
+def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """The console of a command. It prints what users write, such as [/x] or :x:, and what their files are called."""
+    return Console(stderr=stderr, quiet=quiet, markup=False, emoji=False)
 
 
 def say(console: Console, line: str) -> None:
@@ -34,7 +40,7 @@ def counted(
     live = console.is_terminal
     shown = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -60,3 +66,12 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def worded(text: str, unit: str) -> str:
+    """A sentence about images, said of rows if that is the unit."""
+    return text if unit == "image" else re.sub(r"\b([Ii])mage(s?)\b", lambda found: _as(unit, *found.groups()), text)
+
+
+def _as(unit: str, first: str, plural: str) -> str:
+    return (unit.capitalize() if first == "I" else unit) + plural

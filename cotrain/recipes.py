@@ -92,6 +92,23 @@ def photos() -> Config:
     )
 
 
+@recipe(classes=10, channels=64)
+def features() -> Config:
+    """cotrain fit table.csv --target COLUMN
+
+    For tables, embeddings and other features. Seconds on 2 CPU cores (docs/results/features.md).
+    """
+    return Config(
+        data=DataSettings(test_share=0.0),
+        model=ModelSettings(backbone="features", dropout=0.0),
+        method=METHODS["mhct_graph"](unsupervised_ramp=0.3),
+        optim=OptimSettings(
+            steps=150, labelled=64, unlabelled=192, kind="adam", lr=2e-3, weight_decay=0.01, ema=0.99, ema_warmup=True
+        ),
+        run=RunSettings(checkpoint_every=50, evaluate_every=25, log_every=25),
+    )
+
+
 @recipe(classes=10)
 def cifar10() -> Config:
     """cotrain fit cifar10 --recipe cifar10 --labels 4000

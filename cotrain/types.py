@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from torch import Tensor, nn
 
+MOST_HEADS = 100  # the paper has 1 to 7; each is a copy of the last stages of the network
+LARGEST_FLOAT = 1e30  # of a setting
 NOTHING = torch.zeros(0)
 
 
@@ -24,6 +26,16 @@ class Settings(BaseModel):
     """Base of all settings: frozen and validated; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _computable(cls, value: Any) -> Any:
+        """No number that torch and numpy cannot compute with in 32-bit floats and 64-bit integers."""
+        if isinstance(value, float) and abs(value) > LARGEST_FLOAT:
+            raise ValueError(f"must be between -{LARGEST_FLOAT:g} and {LARGEST_FLOAT:g}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("must have at most 64 bits")
+        return value
 
 
 def none_if_written(value: Any) -> Any:
@@ -109,6 +121,9 @@ class Look(Protocol):
     def features(self, rows: Tensor, /) -> Tensor:
         """(n, D) outputs of the trunk, pooled over the image."""
 
+    def upcoming(self) -> Tensor:
+        """The rows of the unlabelled images that training will use before the next refresh, sorted."""
+
 
 @dataclass(frozen=True)
 class Term:
@@ -153,7 +168,7 @@ class Method(Settings, ABC):
     paper_optim: ClassVar[Mapping[str, Any]] = {}  # `optim` settings of its paper that differ from co-training's
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unsupervised")  # that `loss` returns at every step
 
-    heads: int = Field(1, ge=1, description="classification heads M on the shared trunk")
+    heads: int = Field(1, ge=1, le=MOST_HEADS, description="classification heads M on the shared trunk")
     unsupervised_weight: float = Field(1.0, ge=0, description="lambda, the weight of the unsupervised loss")
     unsupervised_ramp: float = Field(
         0.0, ge=0, le=1, description="fraction of the steps over which lambda rises from 0; 0: no ramp"

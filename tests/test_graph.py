@@ -7,7 +7,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from cotrain import graph
-from cotrain.graph import aligned, nearest, neighbour_graph, propagate
+from cotrain.graph import aligned, attached, divided, nearest, neighbour_graph, propagate
 
 
 def points(rows: int = 200, seed: int = 0) -> Tensor:
@@ -127,3 +127,49 @@ def test_a_kept_graph_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbour_graph(points(seed=5), 3, keep=True)
     neighbour_graph(points(seed=6), 3, keep=True)
     assert calls == [4, 3, 3], "other features or another k make another graph"
+
+
+def drawn(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_few_rows_are_all_in_the_graph() -> None:
+    rows = torch.arange(3, 50_003)
+    nodes, others = divided(rows, rows[:4], lambda: pytest.fail("not needed"), drawn())
+    assert torch.equal(nodes, rows) and len(others) == 0
+
+
+@pytest.mark.parametrize(("labels", "wanted"), [(5, 30), (5, 300), (90, 300), (90, 0)])
+def test_many_rows_are_sampled_labelled_and_wanted_ones_first(
+    labels: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "LARGEST", 999)
+    monkeypatch.setattr(graph, "NODES", 100)
+    rows, needed = torch.arange(1000) * 2, torch.arange(400, 400 + wanted) * 2
+    nodes, others = divided(rows, rows[:labels], lambda: needed, drawn())
+    assert len(nodes) == 100 and torch.equal(nodes, nodes.unique()) and torch.isin(nodes, rows).all()
+    assert torch.isin(nodes, rows[:labels]).sum() >= min(labels, 50)
+    assert torch.isin(nodes, needed).sum() >= min(wanted, 50)
+    assert torch.equal(torch.cat([nodes[torch.isin(nodes, needed)], others]).sort().values, needed)
+    assert torch.equal(nodes, divided(rows, rows[:labels], lambda: needed, drawn())[0])
+    assert not torch.equal(nodes, divided(rows, rows[:labels], lambda: needed, drawn(1))[0])
+
+
+def test_other_rows_take_what_reached_their_nearest_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, others = points(30), points(20, seed=1) * torch.linspace(0.1, 9, 20)[:, None]
+    spread = torch.rand(30, 3, generator=drawn())
+    spread[::3] = 0
+    monkeypatch.setattr(graph, "AT_ONCE", 7)
+
+    def found_by(nodes: Tensor, spread: Tensor) -> Tensor:
+        parts = [*attached(torch.arange(20), lambda rows: others[rows], nodes, spread, 4)]
+        assert torch.equal(torch.cat([rows for rows, _ in parts]), torch.arange(20))
+        return torch.cat([values for _, values in parts])
+
+    found = found_by(nodes, spread)
+    for row, features in enumerate(others):
+        cosine = torch.nn.functional.cosine_similarity(features[None], nodes)
+        expected = sum(max(0, cosine[node]) * spread[node] for node in cosine.argsort(descending=True)[:4])
+        assert torch.allclose(found[row], expected / expected.sum(), atol=1e-5)
+    assert not found_by(nodes, torch.zeros(30, 3)).any(), "zeros, not NaN, where nothing arrived"
+    assert found_by(nodes[:2], spread[:2]).shape == (20, 3), "fewer nodes than neighbours"

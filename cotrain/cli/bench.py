@@ -7,13 +7,12 @@ from typing import Annotated
 
 import torch
 from cyclopts import Parameter, validators
-from rich.console import Console
 
 from cotrain.bench.table import ROUTED, Bench, Row
 from cotrain.cli.options import Changes, Flag, parse_changes
 from cotrain.device import pick_device, pick_precision
 from cotrain.pipeline.messages import network
-from cotrain.progress import clock, counted, say
+from cotrain.progress import clock, counted, say, terminal
 from cotrain.recipes import RECIPES, recipe_named
 from cotrain.storage.writing import write_json
 from cotrain.types import UserError
@@ -58,7 +57,7 @@ def bench_command(
         raise UserError("bench needs a --size, such as 32 or 48x64")
     height, width = map(int, side.split("x"))
     bench = Bench(config, (height, width, known.channels), classes or known.classes, turns)
-    console = Console()
+    console = terminal()
     device = pick_device(config.run.device)
     precision = str(pick_precision(config.run.precision, device)).removeprefix("torch.")
     say(

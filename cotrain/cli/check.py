@@ -8,15 +8,19 @@ from rich.table import Table
 from rich.text import Text
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, contradicts, duplicates, leaks
+from cotrain.data import Dataset, Features, Split, contradicts, duplicates, leaks
 from cotrain.data.blank import TINY, blank_images, tiny_files
 from cotrain.data.dataset import UNLABELLED
 from cotrain.pipeline.messages import is_estimated, network, warnings_about
 
+CLASSES_LISTED = 500  # printing more takes long, and nobody reads them
 LISTED = 20  # examples shown per problem; the rest are only counted
+COLUMNS = 40  # of a table that are shown
 
 
 def overview(dataset: Dataset) -> Table:
+    if dataset.features is not None:
+        return columns(dataset, dataset.features)
     height, width, channels = dataset.shape
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
     size = int(np.prod(dataset.images.shape, dtype=np.int64)) / 1e6
@@ -31,6 +35,21 @@ def overview(dataset: Dataset) -> Table:
         table.add_row("colour modes", ", ".join(f"{mode} ({count:,})" for mode, count in modes.most_common()))
     table.add_row("network input", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
     table.add_row("decoded size", f"{size:,.0f} MB, {dataset.kept}")
+    return table
+
+
+def columns(dataset: Dataset, features: Features) -> Table:
+    """The columns of a table: what they were taken for, and their values."""
+    table = Table("column", "kind", "values", title=Text(f"{dataset.name}: {dataset.layout}"), title_justify="left")
+    mean, std = features.statistics(dataset.train)
+    for place, column in list(enumerate(features.columns))[:COLUMNS]:
+        kind = "numbers" if column.categories is None else f"{len(column.categories)} categories"
+        values = f"{mean[place]:.4g} ± {std[place]:.4g}" if column.categories is None else ", ".join(column.categories)
+        table.add_row(Text(column.name), kind, Text(values if len(values) <= 60 else f"{values[:57]}..."))
+    if len(features.columns) > COLUMNS:
+        table.add_row("...", f"and {len(features.columns) - COLUMNS:,} more columns", "")
+    table.add_section()
+    table.add_row("all", f"{len(features):,} rows", dataset.kept)
     return table
 
 
@@ -49,8 +68,11 @@ def classes(dataset: Dataset, split: Split | None) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     counts = [np.bincount(labels[rows] + 1, minlength=len(dataset.classes) + 1) for rows in parts.values()]
-    for index, name in enumerate(dataset.classes, start=1):
-        table.add_row(Text(name), *(f"{of_part[index]:,}" for of_part in counts))
+    for index, name in enumerate(dataset.classes[:CLASSES_LISTED], start=1):
+        table.add_row(name, *(f"{of_part[index]:,}" for of_part in counts))
+    if len(dataset.classes) > CLASSES_LISTED:
+        rest = (f"{of_part[CLASSES_LISTED + 1 :].sum():,}" for of_part in counts)
+        table.add_row(f"... and {len(dataset.classes) - CLASSES_LISTED:,} more", *rest)
     table.add_row("unlabelled", *(f"{of_part[0]:,}" for of_part in counts), style="dim")
     table.add_section()
     table.add_row("total", *(f"{of_part.sum():,}" for of_part in counts), style="bold")
@@ -78,36 +100,51 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
     if dataset.missing:
         yield "label table rows without a file", len(dataset.missing), list(dataset.missing)
     if groups := duplicates(dataset):
-        yield "duplicate images", len(groups), [_group(dataset, group) for group in groups]
+        yield f"duplicate {dataset.unit}s", len(groups), [_group(dataset, group) for group in groups]
     if conflicting := [_group(dataset, group, labels=True) for group in groups if contradicts(dataset, group)]:
         yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
-        yield "test images also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
+        yield f"test {dataset.unit}s also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
+    if dataset.features is None:
+        yield from _empty_images(dataset)
+    labels = dataset.labels.numpy()
+    absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
+    if len(absent):
+        yield (
+            f"classes without a labelled training {dataset.unit}",
+            len(absent),
+            [dataset.classes[index] for index in absent],
+        )
+
+
+def _empty_images(dataset: Dataset) -> Iterator[tuple[str, int, list[str]]]:
     if len(blank := blank_images(dataset, np.concatenate([dataset.train, dataset.valid, dataset.test]))):
         yield "blank images", len(blank), [_name(dataset, row) for row in blank]
     if tiny := tiny_files(dataset):
         yield f"images with a side below {TINY} pixels", tiny, []
-    labels = dataset.labels.numpy()
-    absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
-    if len(absent):
-        yield "classes without a labelled training image", len(absent), [dataset.classes[index] for index in absent]
 
 
 def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     """What `fit` would do."""
-    optim = config.optim
+    optim, unit = config.optim, dataset.unit
     table = _table("What fit would do")
-    table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled images")
+    table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled {unit}s")
     without = (
-        "the labelled images, by cross-validation" if is_estimated(config) else "nothing: there are no test images"
+        f"the labelled {unit}s, by cross-validation"
+        if is_estimated(config, dataset)
+        else f"nothing: there are no test {unit}s"
     )
-    table.add_row("test on", f"{len(split.test):,} images" if split.test else without)
+    table.add_row("test on", f"{len(split.test):,} {unit}s" if split.test else without)
     table.add_row("method", config.method.name)
     table.add_row("network", network(config))
     table.add_row("steps", f"{optim.steps:,}")
-    table.add_row("images per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
+    table.add_row(f"{unit}s per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
+    if dataset.features is not None:
+        strong = f"noise up to {config.features.noise:g}, dropout up to {config.features.dropout:g}"
+        table.add_row("strong views", f"{strong}, mixing up to {config.features.mixing:g} (features.*)")
     flips = "random horizontal flips" if config.augment.flip else "no horizontal flips"
-    table.add_row("augmentation", f"{flips} (augment.flip); `cotrain data show` draws examples")
+    if dataset.features is None:
+        table.add_row("augmentation", f"{flips} (augment.flip); `cotrain data show` draws examples")
     for line in warnings_about(dataset, split, config):
         table.add_row("warning", Text(line))
     return table

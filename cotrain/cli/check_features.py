@@ -51,18 +51,19 @@ def _pairs(dataset: Dataset, split: Split) -> Iterator[Line]:
 
 
 def _strangers(dataset: Dataset, split: Split, seed: int) -> Iterator[Line]:
-    known = neighbours_of(dataset, split, seed)
-    unlabelled = np.setdiff1d(np.arange(len(known.rows)), known.labelled)
+    assert dataset.bank is not None
+    unlabelled = np.setdiff1d(split.unlabelled, split.labelled).astype(np.int64)
     if not len(unlabelled):
         return
-    p_values = training_p_values(known, by_neighbours(known))[unlabelled]
+    known = neighbours_of(dataset, split, seed)
+    p_values = training_p_values(known, by_neighbours(known), dataset.bank, unlabelled)
     share = share_of_strangers(p_values, len(known.labelled))
     if share >= SUSPICIOUS:
-        strangest = known.rows[unlabelled[np.argsort(p_values, kind="stable")[:LISTED]]]
+        strangest = unlabelled[np.argsort(p_values, kind="stable")[:LISTED]]
         names = [name_of(dataset, row) for row in strangest.tolist()]
         yield "unlabelled images that seem to belong to no class", f"about {100 * share:.0f} %", names
     usual = unlabelled[p_values > smallest_rate(len(known.labelled))]
-    yield from _rare(dataset, known, usual if len(usual) else unlabelled)
+    yield from _rare(dataset, known, np.isin(known.rows, usual if len(usual) else unlabelled))
 
 
 def _rare(dataset: Dataset, known: Neighbours, usual: np.ndarray) -> Iterator[Line]:

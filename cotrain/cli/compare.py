@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from cotrain.cli.options import Flag, Options
 from cotrain.comparison.budget import Equal
 from cotrain.comparison.compare import compare
+from cotrain.progress import terminal
 
 
 def compare_command(
@@ -61,5 +60,5 @@ def compare_command(
         settings={**options.settings, **({"optim.steps": steps} if steps is not None else {})},
         preset=options.preset,
         memory=options.memory,
-        console=Console(),
+        console=terminal(),
     )

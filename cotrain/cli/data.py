@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter, validators
-from rich.console import Console
 
 from cotrain.cli import check
 from cotrain.cli.check_features import QUICK, features_table
@@ -16,13 +15,13 @@ from cotrain.data.fetch import fetch
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 from cotrain.storage.writing import write_json
 from cotrain.training.checks import check_trainable
 from cotrain.types import UserError
 
 data_app = App(name="data", help="Fetch, check, show and split images.")
-console = Console()
+console = terminal()
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
@@ -76,7 +75,7 @@ def check_command(data: str, *, features: bool | None = None, options: Options |
 
 def _check_features(dataset: Dataset, split: Split, config: Config, *, asked: bool) -> None:
     """Near-duplicates, images of no class and rare classes, if the network has a frozen trunk."""
-    if config.build_trunk(len(dataset.classes), dataset.shape) is None:
+    if dataset.features is not None or config.build_trunk(len(dataset.classes), dataset.shape) is None:
         if asked:
             raise UserError(f"--features needs a pretrained network with a frozen trunk, not {config.model.backbone}")
         return

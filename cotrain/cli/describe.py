@@ -3,16 +3,16 @@
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cotrain.cli.options import Changes, parse_changes
 from cotrain.config import Config, plain, settings_of
+from cotrain.progress import terminal
 from cotrain.recipes import RECIPES, recipe_named, with_preset
 
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
-console = Console()
+console = terminal()
 
 
 def describe_command(

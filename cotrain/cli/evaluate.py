@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
 from cotrain.evaluation.evaluate import evaluate
 from cotrain.pipeline.features import with_bank
+from cotrain.progress import terminal
 from cotrain.runs.run import Run
 from cotrain.types import UserError
 
-console = Console()
+console = terminal()
 
 
 def evaluate_command(

@@ -3,20 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from cotrain.cli.options import Flag
 from cotrain.evaluation.export import export
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 
-console = Console()
+console = terminal()
 
 
 def export_command(run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = False) -> None:
     """Write the model of a finished run to one ONNX file, which needs only onnxruntime to predict.
 
-    The file takes uint8 images of the size that the model was trained on, and returns the ensemble's calibrated
-    probabilities, classes, the number of heads that agree, and the logits of each head.
+    The file takes uint8 images of the size that the model was trained on, or float32 features, and returns the
+    ensemble's calibrated probabilities, classes, the number of heads that agree, and the logits of each head.
 
     Parameters
     ----------
@@ -28,9 +26,13 @@ def export_command(run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = 
         Replace the file if it exists.
     """
     exported = export(run, path, overwrite=overwrite)
-    height, width, channels = exported.metadata["image_size"]
     size = exported.path.stat().st_size / 1e6
-    say(console, f"images: uint8 (n, {height}, {width}, {channels}), resized with {exported.metadata['resize']}")
+    if "columns" in exported.metadata:
+        columns = exported.metadata["columns"]
+        say(console, f"features: float32 (n, {len(columns)}), in the order of the metadata's `columns`")
+    else:
+        height, width, channels = exported.metadata["image_size"]
+        say(console, f"images: uint8 (n, {height}, {width}, {channels}), resized with {exported.metadata['resize']}")
     say(console, f"probabilities: {exported.metadata['probabilities']}")
     say(console, f"largest difference from predict: {exported.difference:.1e} in a probability")
     say(console, f"{size:,.1f} MB -> {exported.path}")

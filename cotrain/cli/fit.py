@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.console import Console
-
 from cotrain.cli.options import Flag, Options, absolute_if_file
 from cotrain.cli.result_table import result_table
 from cotrain.data.split import read_split
 from cotrain.device import Precision
 from cotrain.pipeline.fit import fit
+from cotrain.progress import terminal
 from cotrain.runs.run import Run
 from cotrain.training.distributed import own_rank
 
-console = Console()
+console = terminal()
 
 
 def fit_command(

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 
 from cotrain.cli.options import Changes, Flag, parse_changes
+from cotrain.progress import terminal
 
 Port = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=65535))]
-console = Console()
+console = terminal()
 
 
 def label_command(

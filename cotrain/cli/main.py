@@ -2,13 +2,13 @@
 
 import io
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import torch
 from cyclopts import App, CycloptsError
-from rich.console import Console
 from rich.table import Table
 
 from cotrain.cli.bench import bench_command
@@ -23,8 +23,10 @@ from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
 from cotrain.cli.study import studies_table, study_command
 from cotrain.pipeline.fit import versions
+from cotrain.progress import terminal
 from cotrain.recipes import recipe_named
 from cotrain.runs.interrupt import Interrupted
+from cotrain.storage.reading import reason
 from cotrain.training.distributed import RankLost, ReportedByRankZero, own_rank
 from cotrain.types import UserError
 
@@ -34,8 +36,9 @@ app = App(
     version=versions()["cotrain"],
     suppress_keyboard_interrupt=False,
 )
-console = Console()
+console = terminal()
 ALL_RANKS = 2**31
+INTERRUPTED = 130  # as shells have it for SIGINT
 app.command(fit_command, name="fit")
 app.command(label_command, name="label")
 app.command(evaluate_command, name="evaluate")
@@ -72,6 +75,13 @@ def _as_set(tokens: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user error is one line and exit code 2; an interruption is exit code 130."""
+    try:
+        _main(arguments)
+    except KeyboardInterrupt:  # one more, while the first was being reported
+        sys.exit(INTERRUPTED)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             utf8 = stream.encoding.lower().startswith("utf")  # file names are bytes and are printed unchanged
@@ -83,20 +93,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             console.print(BELOW_HELP[tokens[0]]())
     except (ReportedByRankZero, CycloptsError) as error:
         _end(str(error), 2)
-    except (UserError, OSError) as error:
+    except UserError as error:
         _end(str(error), 2, printing=ALL_RANKS)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _end(f"{place}{reason(error)}", 2, printing=ALL_RANKS)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         _end(
-            f"not enough memory ({str(error).splitlines()[0]}); use smaller batches or a smaller network",
+            f"not enough memory ({reason(error)}); use smaller batches or a smaller network",
             2,
             printing=ALL_RANKS,
         )
     except RankLost as lost:
         _end(str(lost), 1, printing=2)
     except (Interrupted, KeyboardInterrupt) as stop:
-        _end(str(stop) or "interrupted", 130)
+        if arguments is None:  # the process ends now; more signals would only spoil its exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end(str(stop) or "interrupted", INTERRUPTED)
 
 
 def _end(line: str, code: int, printing: int = 1) -> NoReturn:

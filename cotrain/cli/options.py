@@ -26,6 +26,12 @@ class Options:
     labels
         A table of paths and labels for a folder of images (data.labels_file; by default its labels.csv). Or a number:
         use the labels of only that many training images (data.labels).
+    target
+        data.target: the column of labels of a table; an empty cell or -1 is unlabelled.
+    test
+        data.test_file: a table of test rows; by default the error is estimated by cross-validation.
+    ignore
+        data.ignore: columns of a table to leave out, separated by commas.
     size
         data.size: resize images to a square of this side, or to HEIGHTxWIDTH.
     skip_unreadable
@@ -39,8 +45,8 @@ class Options:
     seed
         run.seed: the seed of everything random.
     recipe
-        The settings to start from (`cotrain describe` lists recipes); by default digits for digits, photos
-        for colour images and for grey ones of 48 pixels or more, otherwise small32.
+        The settings to start from (`cotrain describe` lists recipes); by default digits for digits, features
+        for tables, photos for colour images and for grey ones of 48 pixels or more, otherwise small32.
     preset
         The paper's equations, or the released code's reading of them.
     changes
@@ -48,6 +54,9 @@ class Options:
     """
 
     labels: str | None = None
+    target: str | None = None
+    test: str | None = None
+    ignore: str | None = None
     size: str | None = None
     skip_unreadable: Annotated[bool, Flag] = False
     memory: float | None = None
@@ -68,6 +77,9 @@ class Options:
         short = {
             "data.labels": self.labels if counted else None,
             "data.labels_file": None if counted or self.labels is None else absolute_if_file(self.labels),
+            "data.target": self.target,
+            "data.test_file": None if self.test is None else absolute_if_file(self.test),
+            "data.ignore": self.ignore,
             "data.size": self.size,
             "data.skip_unreadable": self.skip_unreadable or None,
             "run.seed": self.seed,

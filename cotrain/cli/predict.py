@@ -1,8 +1,10 @@
 """`cotrain predict`."""
 
+import hashlib
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
@@ -13,7 +15,8 @@ from rich.console import Console
 
 from cotrain.cli.options import Flag
 from cotrain.data.files import find_images, worker_count
-from cotrain.evaluation.job import Done, Job
+from cotrain.data.tables import read_features
+from cotrain.evaluation.job import Done, Job, TableJob
 from cotrain.evaluation.parts import check_out, job_facts, partial_folder
 from cotrain.evaluation.predict import (
     BETTER,
@@ -25,8 +28,9 @@ from cotrain.evaluation.predict import (
     used_folder,
 )
 from cotrain.evaluation.shards import WHOLE, Shard
-from cotrain.evaluation.streaming import files_at_once
+from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
+from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
@@ -64,7 +68,7 @@ def predict_command(
     run
         A run folder.
     images
-        Image files, or folders of them.
+        Image files, or folders of them. For a model of a table: a table with the same columns.
     out
         A new CSV file, or a Parquet file if the name ends in .parquet; by default the table is printed.
     resume
@@ -93,11 +97,9 @@ def predict_command(
     model = load(run, use=use)
     chosen = used_folder(Run.open(run), use)
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
-    batch = files_at_once(model)
-    paths = request.own_shard.of(find_images(images), batch)
-    console = Console(stderr=True, quiet=own_rank() > 0)
+    console = terminal(stderr=True, quiet=own_rank() > 0)
     unknown = 0.0 if unknown_below is None else possible_rate(run, model, unknown_below)
-    job = Job(model, paths, below, request.worker_count(len(paths)), console, unknown)
+    job, content = _job(request, model, below, unknown, console)
     try:
         if request.own_out is None:
             job.to_stdout()
@@ -105,7 +107,7 @@ def predict_command(
         else:
             options = {"temperature": model.temperature, "shard": str(request.own_shard), "defer_below": below}
             options |= {"unknown_below": unknown} if unknown else {}
-            facts = job_facts(Run.open(chosen).model_path, paths, **options, batch=batch)
+            facts = job_facts(Run.open(chosen).model_path, content, **options, batch=files_at_once(model))
             done = job.to_file(request.own_out, facts, resume=request.resumes)
     except (Interrupted, KeyboardInterrupt) as stop:
         raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
@@ -118,6 +120,22 @@ def predict_command(
             print(_not_covered(model, unknown_below), file=sys.stderr)
     if done is not None:
         print(_summary(done, request.own_out, below, unknown))
+
+
+def _job(
+    request: "Request", model: Model, below: float | None, unknown: float, console: Console
+) -> tuple[Job, Sequence[str]]:
+    """What to predict, and what identifies it."""
+    batch = files_at_once(model)
+    if not model.columns:
+        paths = request.own_shard.of(find_images(request.images), batch)
+        return Job(model, paths, below, request.worker_count(len(paths)), console, unknown), paths
+    if len(request.images) > 1:
+        raise UserError("the model takes one table at a time")
+    features = read_features(request.images[0], model.columns)
+    rows = request.own_shard.of([str(row) for row in range(len(features))], ROWS_AT_ONCE)
+    content = hashlib.blake2b(features.hashes().tobytes(), digest_size=16).hexdigest()
+    return TableJob(model, rows, below, 0, console, unknown, features=features), [content, *rows]
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rich.console import Console
-
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
 from cotrain.pipeline.features import with_bank
-from cotrain.progress import say
+from cotrain.progress import say, terminal
 from cotrain.runs.run import Run
 from cotrain.types import UserError
 
-console = Console()
+console = terminal()
 
 
 def report_command(
@@ -27,7 +25,7 @@ def report_command(
     """Write a page about finished runs: one self-contained HTML file.
 
     For one run, this is report.html in its folder; several runs share one page, side by side. label_next.csv in a run
-    folder lists the images to label next.
+    folder lists the images to label next, and README.md is its model card.
 
     Parameters
     ----------
@@ -44,6 +42,7 @@ def report_command(
     memory
         As in fit.
     """
+    from cotrain.report.card import CARD, write_card
     from cotrain.report.page import PAGE, Subject, check_bins, check_free, show, write_page  # slow: imports matplotlib
 
     if not runs:
@@ -55,6 +54,9 @@ def report_command(
     open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share a dataset
     shown = [show(Subject(run, *data_of(run, open_once, data=data, labels=labels)), bins) for run in opened]
     write_page(path, shown)
+    for run in opened:
+        if write_card(run) is None:
+            say(console, f"{run.folder / CARD} was not written by cotrain, or has been edited; it stays as it is")
     for one in shown:
         if one.without:
             say(console, f"{one.folder}: no images; {one.without}")

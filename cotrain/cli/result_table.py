@@ -8,22 +8,39 @@ from rich.text import Text
 
 from cotrain.evaluation.predict import METHOD
 from cotrain.evaluation.verdict import Verdict
-from cotrain.progress import clock
+from cotrain.pipeline.rivals import FOREST, SPREADING
+from cotrain.progress import clock, worded
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
 from cotrain.types import Method
 
-NAMES = {LABELLED_ONLY: "labelled-only heads", LOGISTIC: "logistic regression"}
+NAMES = {
+    LABELLED_ONLY: "labelled-only heads",
+    LOGISTIC: "logistic regression",
+    FOREST: "random forest",
+    SPREADING: "label spreading",
+}
+
+
+class Worded(Table):
+    """A table whose sentences about images are said of rows, where the data are a table."""
+
+    unit = "image"
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(worded(cell, self.unit) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     method = run.config.method
     checked = result.get("cross_validation")
     if checked and not result["test_images"]:
-        table = Table("", "estimated error", "95 % confidence interval", title=_title(result), title_justify="left")
+        table = Worded("", "estimated error", "95 % confidence interval", title=_title(result), title_justify="left")
+        table.unit = run.config.unit
         _add_estimates(table, checked, _name(method))
         _add_facts(table, run, result)
         return table
-    table = Table("", "test error", title=_title(result), title_justify="left")
+    table = Worded("", "test error", title=_title(result), title_justify="left")
+    table.unit = run.config.unit
     if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
         table.add_row("baseline (labelled images only)", _baseline(result))
         if result.get("logistic_regression_error") is not None:
@@ -46,6 +63,9 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
 def _title(result: Mapping[str, Any]) -> str:
     """The first line of the result: a baseline that is clearly better is the news."""
     used = result.get("used", METHOD)
+    against = (result.get("cross_validation") or {}).get("against")
+    if against and against["word"] == "hurt" and against["baseline"] in (FOREST, SPREADING):
+        return f"Result: {NAMES[against['baseline']]} is clearly better here; use scikit-learn's for these rows"
     if used == METHOD:
         return "Result"
     return f"Result: {NAMES[used]} is clearly better here, so `cotrain predict` uses it (--use method for the other)"

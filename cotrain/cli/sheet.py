@@ -37,7 +37,7 @@ def draw_sheet(
         shown = pixels(images, np.repeat(places, count), draw, policy).numpy()
         return shown.reshape(len(rows), count, height, width, channels)
 
-    images, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    images, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
     columns = [
         ("image", views(1, draw_plain(len(rows)))),
         ("weak views", views(weak, draw_weak(policy, weak * len(rows), height, width, rng))),

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from rich.table import Table
 
 from cotrain.cli.options import Options
+from cotrain.progress import terminal
 
 
 def study_command(
@@ -53,7 +53,7 @@ def study_command(
         settings={**options.settings, **({"optim.steps": steps} if steps is not None else {})},
         preset=options.preset,
         memory=options.memory,
-        console=Console(),
+        console=terminal(),
     )
 
 

@@ -30,6 +30,7 @@ from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
 TEST_SHARE = 0.2  # of the labelled images, set aside if neither the data nor the recipe has test images
+MOST_MINUTES = 1_000_000  # per run: almost two years
 REPEAT_OFFSET = 1_000  # between the seeds of repeated trainings on the same split
 
 IN_PAPERS = ("kind", "lr", "momentum", "weight_decay")  # optimiser settings that a method's paper may set
@@ -106,8 +107,8 @@ class Comparison:
         """Check everything that can be checked before anything is written."""
         if seeds < 1:
             raise UserError(f"--seeds {seeds}: use at least one seed")
-        if minutes is not None and (equal == "steps" or minutes <= 0):
-            raise UserError("--minutes needs --equal time and a value above 0")
+        if minutes is not None and (equal == "steps" or not 0 < minutes <= MOST_MINUTES):
+            raise UserError(f"--minutes needs --equal time and a value above 0, of at most {MOST_MINUTES:,}")
         changes = {**(settings or {}), "run.baseline": False}
         base = configured(dataset, config, preset, changes)
         first, optim = base.run.seed, base.optim.model_dump()

@@ -14,7 +14,7 @@ def blank_images(dataset: Dataset, rows: NDArray[np.int64]) -> NDArray[np.int64]
     found = [rows[:0]]
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
-        pixels = dataset.images[part].numpy()
+        pixels = dataset.pixels[part].numpy()
         spread = pixels.std(axis=(1, 2), dtype=np.float32).max(axis=-1)  # of the channel that varies most
         found.append(part[spread <= FLAT])
     return np.concatenate(found)

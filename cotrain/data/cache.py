@@ -13,20 +13,23 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
-from cotrain.data.decode import GREY, Unreadable, read_image
+from cotrain.data.decode import GREY, Unreadable, read_image, read_images
 from cotrain.data.files import FILES_PER_TASK, Found, Workers, in_parts, worker_count
 from cotrain.data.home import home, one_at_a_time
 from cotrain.data.imagefile import ImageFile, append_facts
-from cotrain.progress import counted
+from cotrain.progress import counted, say
+from cotrain.storage.writing import new_file, remove_abandoned
 from cotrain.types import UserError
 
-VERSION = 2
+VERSION = 3
 LARGEST_KEPT = 96  # images that all share one size keep it, up to this side
 LARGEST_GREY = 64
 
 Header = list[Any]  # height, width, mode
+File = tuple[str, int, int, int]  # path, size, and times of its last changes
 
 
 @dataclass(frozen=True)
@@ -42,41 +45,60 @@ def decoded(folder: Path, found: Sequence[Found], size: str | int, console: Cons
     """The images of `found`, in order, as one file. Only files that changed since the last time are decoded again.
 
     `size` is HEIGHTxWIDTH, or the largest side of a size to choose. An unreadable file becomes a row of zeros;
-    `facts["errors"]` holds the reason.
+    `facts.errors` holds the reason.
     """
-    path = _place(folder, size)
-    listing = [[file.path, file.size, file.modified, file.changed] for file in found]
-    if (copy := _current(path, folder, listing)) is not None:
-        return copy
-    with _locked(path, console):
-        if (copy := _current(path, folder, listing)) is not None:  # another process wrote it in the meantime
-            return copy
-        old = _earlier(path)
-        with _writing(path) as part, Workers(worker_count(len(listing))) as workers:
+    copy = Copy(_place(folder, size), folder, console)
+    listing = [(file.path, file.size, file.modified, file.changed) for file in found]
+    if (current := copy.current(listing)) is not None:
+        return current
+    with _locked(copy.path, console):
+        if (current := copy.current(listing)) is not None:  # another process wrote it in the meantime
+            return current
+        old = copy.opened()
+        with _writing(copy.path) as part, Workers(worker_count(len(listing))) as workers:
             append_facts(part, Decoding(part, workers, folder, listing, console).facts(size, old))
             if old is not None:
                 old.close()  # Windows does not replace an open file
-    return ImageFile(path)
+    return ImageFile(copy.path, copy.repair)
 
 
-def _earlier(path: Path) -> ImageFile | None:
-    try:
-        return ImageFile(path)
-    except (OSError, ValueError, KeyError):
-        return None
+class Copy:
+    """The file that holds the decoded images of a folder."""
 
+    def __init__(self, path: Path, folder: Path, console: Console) -> None:
+        self.path, self.folder, self.console = path, folder, console
+        self.said = False
 
-def _current(path: Path, folder: Path, listing: list[list[Any]]) -> ImageFile | None:
-    """The copy, if it holds what the folder holds."""
-    copy = _earlier(path)
-    if copy is None or copy.facts["files"] != listing or _any_readable(folder, copy):
-        return None
-    return copy
+    def opened(self) -> ImageFile | None:
+        """The file, unless it is missing or damaged."""
+        try:
+            return ImageFile(self.path, self.repair)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            self._say("decoding all images again")
+            return None
+
+    def current(self, listing: list[File]) -> ImageFile | None:
+        """The file, if it holds what the folder holds."""
+        found = self.opened()
+        return None if found is None or found.facts.files != listing or _any_readable(self.folder, found) else found
+
+    def repair(self, paths: Sequence[str], shape: Sequence[int]) -> NDArray[np.uint8]:
+        """Decode images again whose pixels are damaged."""
+        self._say("decoding the damaged images again")
+        return read_images([os.path.join(self.folder, path) for path in paths], shape)[0]
+
+    def _say(self, remedy: str) -> None:
+        """Once: damage seldom comes alone."""
+        if not self.said:
+            say(self.console, f"the decoded copy {self.path} is damaged: {remedy}")
+        self.said = True
 
 
 def _any_readable(folder: Path, old: ImageFile) -> bool:
     """Whether a file that was unreadable can be read now, for example after a disk or permission was restored."""
-    for name in old.facts["errors"]:
+    for name in old.facts.errors:
         try:
             read_image(folder / name, *old.shape[1:])
             return True
@@ -107,10 +129,11 @@ def _locked(path: Path, console: Console) -> Iterator[None]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """A file of another name that gets its own when all went well. One that a killed process left is overwritten."""
+    """A file of another name that gets its own when all went well. Those of killed processes are deleted."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(b"")
+    remove_abandoned(path.parent)
+    part, descriptor = new_file(path)
+    os.close(descriptor)
     try:
         yield part
         os.replace(part, path)
@@ -125,7 +148,7 @@ class Decoding:
     part: Path
     workers: Workers
     folder: Path
-    listing: list[list[Any]]
+    listing: list[File]
     console: Console
 
     def facts(self, size: str | int, old: ImageFile | None) -> dict[str, Any]:
@@ -166,11 +189,11 @@ class Decoding:
             return {}
         facts = old.facts
         before = {
-            tuple(file): Known(row, facts["headers"][row], facts["hashes"][row])
-            for row, file in enumerate(facts["files"])
-            if file[0] not in facts["errors"]
+            file: Known(row, facts.headers[row], facts.hashes[row])
+            for row, file in enumerate(facts.files)
+            if file[0] not in facts.errors
         }
-        return {row: before[tuple(file)] for row, file in enumerate(self.listing) if tuple(file) in before}
+        return {row: before[file] for row, file in enumerate(self.listing) if file in before}
 
     def _answers(self, rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
         """The workers' answer for each of these rows."""

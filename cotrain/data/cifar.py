@@ -1,11 +1,9 @@
 """CIFAR-10 and CIFAR-100 from their official files: python or binary version, archive or extracted folder.
 
-Archives are read in place. From a pickle, only dicts, lists, numbers, bytes and uint8 arrays are created.
+Archives are read in place, and pickles without running anything in them.
 """
 
-import io
 import lzma
-import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -19,23 +17,15 @@ from numpy.typing import NDArray
 
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.data.format import ArrayFormat
+from cotrain.data.pickled import unpickle
+from cotrain.storage.reading import open_file, reason
 from cotrain.types import UserError
 
 PIXELS = 3 * 32 * 32
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+LARGEST_FILE = 1 << 28  # bytes; CIFAR-100's largest has 155 MB
+MOST_ENTRIES = 100
 UNREADABLE_ARCHIVE = (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
-UNREADABLE_PICKLE = (
-    pickle.UnpicklingError,
-    EOFError,
-    ImportError,
-    AttributeError,
-    LookupError,
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    MemoryError,
-    RecursionError,
-)
 
 
 @dataclass(frozen=True)
@@ -193,9 +183,17 @@ def _format_of_archive(path: Path) -> Format | None:
 
 def _read_folder(folder: Path, format: Format) -> dict[str, bytes]:
     try:
-        return {file: (folder / file).read_bytes() for file in format.files if (folder / file).is_file()}
+        return {file: _bounded(folder / file) for file in format.files if (folder / file).is_file()}
     except OSError as error:
-        raise UserError(f"{folder} cannot be read ({error})") from error
+        raise UserError(f"{folder} cannot be read ({reason(error)})") from error
+
+
+def _bounded(path: Path) -> bytes:
+    with open_file(path) as file:
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise UserError(f"{path} is larger than any file of CIFAR; download the official one")
+    return content
 
 
 def _read_archive(path: Path, format: Format) -> dict[str, bytes]:
@@ -217,12 +215,13 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[tarfile.TarInfo, by
     """Every entry, with its content if it is a wanted file."""
     try:
         with tarfile.open(path) as archive:
-            for member in archive:
+            for number, member in enumerate(archive):
+                if number >= MOST_ENTRIES or member.size > LARGEST_FILE:
+                    raise tarfile.TarError(f"{member.name} is not of CIFAR, which has fewer and smaller files")
                 is_wanted = member.isfile() and PurePosixPath(member.name).name in wanted
                 file = archive.extractfile(member) if is_wanted else None
                 yield member, file.read() if file else None
-            while archive.fileobj and archive.fileobj.read(1 << 20):
-                pass  # read to the end, where gzip checks its checksum
+            _read_on(archive)
     except UNREADABLE_ARCHIVE as error:
         reason = str(error).partition(":\n")[0]
         raise UserError(
@@ -230,44 +229,12 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[tarfile.TarInfo, by
         ) from error
 
 
-def _empty_array(*_: object) -> NDArray[np.uint8]:
-    return np.empty(0, np.uint8)
-
-
-def _uint8(code: str | bytes, *_: object) -> np.dtype[np.uint8]:
-    if code not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"it has an array of type {code!r} instead of uint8")
-    return np.dtype(np.uint8)
-
-
-def _latin1(text: str, *_: object) -> bytes:
-    return text.encode("latin1")
-
-
-ALLOWED_IN_PICKLES = {
-    "numpy.core.multiarray._reconstruct": _empty_array,
-    "numpy._core.multiarray._reconstruct": _empty_array,
-    "numpy.ndarray": _empty_array,
-    "numpy.dtype": _uint8,
-    "_codecs.encode": _latin1,
-}
-
-
-class ArrayUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in ALLOWED_IN_PICKLES:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not allowed and was not run")
-        return ALLOWED_IN_PICKLES[f"{module}.{name}"]
-
-
-def _unpickle(content: bytes, what: str) -> dict[bytes, Any]:
-    try:
-        loaded = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except UNREADABLE_PICKLE as error:
-        raise UserError(f"{what} is not a valid CIFAR pickle: {error or 'it is damaged'}") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{what} holds a {type(loaded).__name__}; expected a dict")
-    return loaded
+def _read_on(archive: tarfile.TarFile) -> None:
+    """Read to the end, where gzip checks its checksum. Only a few zeros are left."""
+    for _ in range(LARGEST_FILE >> 20):
+        if not archive.fileobj or not archive.fileobj.read(1 << 20):
+            return
+    raise tarfile.TarError("it does not end where its entries end")
 
 
 def _entry(loaded: dict[bytes, Any], key: bytes, what: str) -> Any:
@@ -278,7 +245,7 @@ def _entry(loaded: dict[bytes, Any], key: bytes, what: str) -> Any:
 
 
 def _read_pickle(format: Format, content: bytes, what: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    loaded = _unpickle(content, what)
+    loaded = unpickle(content, what)
     pixels = _entry(loaded, b"data", what)
     label_key = b"labels" if format.name == "cifar10" else b"fine_labels"
     labels = _entry(loaded, label_key, what)
@@ -317,7 +284,7 @@ def _checked(
 
 def _pickled_names(format: Format, content: bytes, what: str) -> tuple[str, ...]:
     key = b"label_names" if format.name == "cifar10" else b"fine_label_names"
-    names = _entry(_unpickle(content, what), key, what)
+    names = _entry(unpickle(content, what), key, what)
     if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
         raise UserError(f"{what}: {key.decode()} is not a list of names")
     return _checked_names(format, [name.decode("latin1") for name in names], what)

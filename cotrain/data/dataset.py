@@ -1,7 +1,7 @@
 """A dataset: its images, in memory or in one file, their labels, and which rows are for training and testing."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,12 +12,14 @@ from torch import Tensor
 
 from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
+from cotrain.data.features import Features
 from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
 
 UNLABELLED = -1
 AT_ONCE = 512
 ENOUGH_FOR_STATISTICS = 50_000
+LONGEST_NAME = 1_000  # characters of a class name
 
 Images = Tensor | ImageFile  # images[rows] is a tensor for both
 
@@ -27,8 +29,8 @@ class Dataset:
     """Images with their labels, and which of them are for training, validation and testing."""
 
     name: str
-    images: Images  # (N, h, w, c) uint8
-    hashes: NDArray[np.uint64]  # (N,) one per image, of its pixels
+    images: Images | Features  # (N, h, w, c) uint8, or the rows of a table
+    hashes: NDArray[np.uint64]  # (N,) one per image, of its pixels, or per row of a table
     labels: Tensor  # (N,) int64, UNLABELLED if there is no label
     classes: tuple[str, ...]
     train: NDArray[np.int64]  # rows
@@ -50,8 +52,32 @@ class Dataset:
         return height, width, channels
 
     @property
+    def features(self) -> Features | None:
+        """The rows of a table; None if the data are images."""
+        return self.images if isinstance(self.images, Features) else None
+
+    @property
+    def pixels(self) -> Images:
+        """The images; a table has none."""
+        if isinstance(self.images, Features):
+            raise UserError(f"{self.name} is a table of features; this needs images")
+        return self.images
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the network takes features, of a table or of a frozen trunk, so that training takes seconds."""
+        return self.bank is not None or self.features is not None
+
+    @property
+    def unit(self) -> str:
+        """What one of them is called, with an s for several."""
+        return "image" if self.features is None else "row"
+
+    @property
     def kept(self) -> str:
         """Where the images are kept, in words."""
+        if isinstance(self.images, Features):
+            return self.images.kept
         return "in memory" if isinstance(self.images, Tensor) else "read from disk during training"
 
     @cached_property
@@ -67,9 +93,11 @@ class Dataset:
     def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over these images, for pixels scaled to [0, 1].
 
-        A large set is represented by evenly spaced images.
+        Of a table: of each column. A large set is represented by evenly spaced images.
         """
         rows = evenly(rows, ENOUGH_FOR_STATISTICS)
+        if isinstance(self.images, Features):
+            return self.images.statistics(rows)
         levels, channels = np.arange(256) / 255, self.shape[-1]
         counts = np.zeros((channels, 256), np.int64)
         for part in np.array_split(rows, len(rows) // AT_ONCE + 1):
@@ -125,6 +153,7 @@ def from_arrays(
             raise UserError(f"{name}: {part} image {row} has no label (-1); only training images may be unlabelled")
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
     _check_labels(name, all_labels, classes)
+    check_names(name, classes)
     check_known(name, targets[0], classes)
     all_pixels = np.concatenate(pixels)
     return Dataset(
@@ -174,6 +203,20 @@ def _check_labels(name: str, labels: NDArray[np.int64], classes: tuple[str, ...]
             f"{name}: row {row} has label {labels[row]}; labels run from 0 to {len(classes) - 1} "
             f"({len(classes)} classes), and -1 means unlabelled"
         )
+
+
+def check_names(name: str, classes: Sequence[str]) -> None:
+    """Class names are printed, drawn and written to files, so they must be text of a reasonable length."""
+    for each in map(str, classes):
+        if len(each) > LONGEST_NAME:
+            raise UserError(
+                f"{name}: the class {each[:40]!r}... has a name of {len(each):,} characters; at most {LONGEST_NAME} "
+                "are allowed, so check which column holds the labels"
+            )
+        try:
+            each.encode(errors="surrogateescape")  # bytes of a folder's name that are not Unicode
+        except UnicodeEncodeError:
+            raise UserError(f"{name}: the name of class {each!r} is not valid Unicode; rename it") from None
 
 
 def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:

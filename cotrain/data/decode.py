@@ -7,6 +7,7 @@ It reads one JSON task per line and answers each with one line. Pixels that are 
 import hashlib
 import json
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 SIDEWAYS = {5, 6, 7, 8}
+LARGEST_SIDE = 65_535  # pixels; JPEG allows no more, and resizing a longer side takes gigabytes
+MOST_PIXELS = 89_478_485  # a quarter of a gigabyte in colour, as in Pillow
 DRAFT = 2  # decode a JPEG at a reduced scale that is still at least this many times larger than the target size
 
 
@@ -41,21 +44,40 @@ class Unreadable(ValueError):
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+    """The image, not yet decoded. Whatever goes wrong while it is open makes it unreadable, and ends nothing else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            _check_file(path)
             with Image.open(path, formats=FORMATS) as file:
+                _check_size(*file.size)
                 yield file
-    except MemoryError:
-        raise
     except Exception as error:  # Pillow's readers raise all kinds of errors on damaged files
-        raise Unreadable(_reason(error, path)) from error
+        raise Unreadable(_reason(error)) from error
 
 
-def _reason(error: Exception, path: str | os.PathLike[str]) -> str:
-    if os.path.exists(path) and os.path.getsize(path) == 0:
-        return "the file is empty"
+def _check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse pipes and devices, which may block for ever."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("it is not a regular file")
+    if status.st_size == 0:
+        raise Unreadable("the file is empty")
+
+
+def _check_size(width: int, height: int) -> None:
+    """Refuse an image that takes too much memory, before it is decoded."""
+    if max(width, height) > LARGEST_SIDE or width * height > MOST_PIXELS:
+        raise Unreadable(
+            f"it has {width}x{height} pixels; at most {LARGEST_SIDE:,} on a side and {MOST_PIXELS:,} in all can be read"
+        )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to decode it"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -74,9 +96,9 @@ def read_image(path: str | os.PathLike[str], height: int, width: int, channels: 
         turn = TURNS.get(_orientation(file))
         upright = file.transpose(turn) if turn is not None else file
         image = _eight_bits(upright).convert(MODES[channels])
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return np.asarray(image).reshape(height, width, channels)
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        return np.asarray(image).reshape(height, width, channels)
 
 
 def _orientation(file: Image.Image) -> int:

@@ -3,10 +3,11 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -15,12 +16,16 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cotrain.data.home import home
 from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
 PAUSES = (1.0, 4.0, 15.0)  # seconds between attempts
 MEGABYTE = 1e6
+LARGEST = 1 << 31  # bytes of a file whose size is not known
+CHECKED = ".checked.json"  # which files of a folder had the right checksum
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class RemoteFile:
     @property
     def name(self) -> str:
         return self.url.rpartition("/")[2]
+
+    @property
+    def most(self) -> int:
+        """Bytes; a server that sends more does not send this file."""
+        return LARGEST if self.size is None else self.size
 
 
 FETCHABLE: dict[str, tuple[RemoteFile, ...]] = {
@@ -77,11 +87,41 @@ def placed(name: str) -> Path:
     """The folder of a named dataset."""
     _check_name(name)
     folder = data_home() / name
-    if folder.is_dir() and any(child.suffix != ".part" for child in folder.iterdir()):
+    if folder.is_dir() and any(child.suffix != ".part" and child.name != CHECKED for child in folder.iterdir()):
+        _check_placed(name, folder)
         return folder
     if name not in FETCHABLE:
         raise UserError(_how_to_place(name))
     raise UserError(f"{name} is not at {folder}; download it with `cotrain data fetch {name}`")
+
+
+def _check_placed(name: str, folder: Path) -> None:
+    """Refuse official files with another content, which somebody may have put there. Each is hashed once."""
+    known = _checked_before(folder / CHECKED)
+    found = {}
+    for remote in FETCHABLE.get(name, ()):
+        path = folder / remote.name
+        if path.is_file():
+            status = path.stat()
+            stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+            found[remote.name] = stamp
+            if known.get(remote.name) != stamp and (sha256 := _sha256(path)) != remote.sha256:
+                raise UserError(
+                    f"{path} is not the official file: its SHA-256 is {sha256}, not {remote.sha256}; move it away and "
+                    f"download it with `cotrain data fetch {name}`, or give the path of your own data"
+                )
+    if found != known:
+        with suppress(UserError):  # a read-only folder is hashed every time
+            write_json(folder / CHECKED, found)
+
+
+def _checked_before(path: Path) -> dict[str, Any]:
+    """The stamps of files that were right."""
+    try:
+        known = read_json(path) if path.exists() else {}
+    except UserError:
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def fetch(
@@ -185,9 +225,14 @@ def _download(remote: RemoteFile, part: Path, console: Console) -> None:
         total = done + int(length) if length.isdecimal() else remote.size
         with open(part, "ab" if done else "wb") as file, _progress(console, remote.name, done, total) as show:
             for chunk in _chunks(response):
-                file.write(chunk)
                 done += len(chunk)
+                if done > remote.most:
+                    break
+                file.write(chunk)
                 show(done)
+    if done > remote.most:
+        part.unlink()
+        raise UserError(f"{remote.url} sends more than the {remote.most:,} bytes it should have; it was deleted")
     if total is not None and done < total:
         raise Broken(f"the server stopped after {done} of {total} bytes")
 
@@ -219,7 +264,7 @@ def _progress(console: Console, title: str, first: int, total: int | None) -> It
     """A live bar in a terminal; elsewhere a line every few seconds."""
     began = last_line = time.monotonic()
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from cotrain.data.cache import decoded
-from cotrain.data.dataset import UNLABELLED, Dataset
+from cotrain.data.dataset import UNLABELLED, Dataset, check_names
 from cotrain.data.decode import SUFFIXES
 from cotrain.data.files import HIDDEN, Found, walk
 from cotrain.data.format import AFTER_OTHERS, DataFormat, Request
@@ -44,10 +44,11 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
     layout = understand(folder, images, settings)
     stored = decoded(folder, images, settings.size or layout.size or settings.largest, console)
-    unreadable: dict[str, str] = stored.facts["errors"]
+    unreadable: dict[str, str] = stored.facts.errors
     readable = np.array([image.path not in unreadable for image in images])
     parts = np.array([part or "" for part in layout.parts])
     classes = class_order([label for label, part in zip(layout.labels, layout.parts, strict=True) if part])
+    check_names(str(folder), classes)
     number = {name: index for index, name in enumerate(classes)}
     labels = np.array([number.get(label, UNLABELLED) for label in layout.labels], np.int64)  # type: ignore[arg-type]
     labels[~readable] = UNLABELLED
@@ -55,7 +56,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
     return Dataset(
         name=folder.resolve().name,
         images=stored if stored.bytes > memory * 1e9 else stored.resident(),
-        hashes=np.array(stored.facts["hashes"], np.uint64),
+        hashes=np.array(stored.facts.hashes, np.uint64),
         labels=torch.from_numpy(labels),
         classes=classes,
         train=rows[TRAIN],
@@ -64,7 +65,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         source=os.fspath(folder.resolve()),
         layout=layout.words,
         paths=tuple(image.path for image in images),
-        sizes=_sizes(stored.facts["headers"]),
+        sizes=_sizes(stored.facts.headers),
         unreadable=unreadable,
         missing=tuple(layout.missing),
         notes=(*layout.notes, *_ignored(files), *_empty(folder, images)),
@@ -98,7 +99,7 @@ def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
     empty = sorted(
         entry.name
         for entry in os.scandir(folder)
-        if entry.is_dir() and entry.name not in used and not entry.name.startswith(HIDDEN)
+        if os.path.isdir(entry.path) and entry.name not in used and not entry.name.startswith(HIDDEN)
     )
     return [f"folders without images: {', '.join(empty)}"] if empty else []
 

@@ -1,23 +1,48 @@
 """Many images of one size in one file: written once, opened immediately, and read a few rows at a time.
 
-The file holds the pixels of all images, then a JSON object with facts about them, then the length of that object in 8
-bytes.
+The file holds the pixels of all images, then a JSON object with facts about them, then a digest of that object and its
+length in 8 bytes. Pixels are compared with the images' hashes when they are first read.
 """
 
+import hashlib
 import json
 import mmap
 import os
 import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-LENGTH = 8
+from cotrain.data.decode import content_hash
+from cotrain.storage.reading import parse_json
+from cotrain.types import UserError
+
+DIGEST, LENGTH = 16, 8
+AT_ONCE = 1024  # images that are checked at a time
+
+Repair = Callable[[Sequence[str], Sequence[int]], NDArray[np.uint8]]  # paths, (h, w, c) -> pixels, decoded again
+Side = Annotated[int, Field(ge=0)]
+Hash = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+class Facts(BaseModel):
+    """About the images, by row."""
+
+    model_config = ConfigDict(frozen=True)
+
+    shape: Annotated[list[Side], Field(min_length=4, max_length=4)]
+    files: list[tuple[str, int, int, int]] = []  # path, and what changes when the file does
+    headers: list[Any] = []  # height, width and mode; {"error": why} for an unreadable file
+    hashes: list[Hash] = []  # of the pixels; 0 for an unreadable file
+    errors: dict[str, str] = {}  # path -> why it is unreadable
 
 
 class ImageFile:
@@ -26,20 +51,30 @@ class ImageFile:
     Every read maps the file again, so that the pages it touched do not stay in memory.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError or ValueError if the file is missing or incomplete."""
-        self.path = path
+    def __init__(self, path: Path, repair: Repair | None = None) -> None:
+        """Raises OSError or ValueError if the file is missing, incomplete or damaged.
+
+        `repair` decodes damaged images again; without it they are an error.
+        """
+        self.path, self.repair = path, repair
         self.file = open(path, "rb", buffering=0)  # noqa: SIM115
         # Kept open: on Unix the images stay readable when another process replaces the file.
         self.close = weakref.finalize(self, self.file.close)
-        end = os.fstat(self.file.fileno()).st_size - LENGTH
-        length = int.from_bytes(_read(self.file, max(end, 0), LENGTH), "little")
+        end = os.fstat(self.file.fileno()).st_size - LENGTH - DIGEST
+        digest, length = _read(self.file, max(end, 0), DIGEST), int.from_bytes(self.file.read(LENGTH), "little")
         if not 0 < length <= end:
             raise ValueError(f"{path} is not a complete image file")
-        self.facts: dict[str, Any] = json.loads(_read(self.file, end - length, length))
-        self.shape: tuple[int, int, int, int] = tuple(self.facts["shape"])
-        if self.bytes != end - length:
+        text = _read(self.file, end - length, length)
+        if _digest(text) != digest:
+            raise ValueError(f"{path} is damaged")
+        self.facts = Facts.model_validate(parse_json(text))
+        count, height, width, channels = self.facts.shape
+        self.shape = (count, height, width, channels)
+        whole = {len(each) for each in (self.facts.files, self.facts.headers, self.facts.hashes)} <= {0, count}
+        if self.bytes != end - length or not whole:
             raise ValueError(f"{path} is not a complete image file")
+        self.hashes = np.array(self.facts.hashes or [0] * count, np.uint64)
+        self.checked = self.hashes == 0  # unreadable files have no pixels to check
 
     @property
     def bytes(self) -> int:
@@ -49,11 +84,43 @@ class ImageFile:
         return self.shape[0]
 
     def __getitem__(self, rows: ArrayLike) -> Tensor:
-        return torch.from_numpy(self._mapped()[np.asarray(rows)])
+        chosen = np.arange(len(self))[np.asarray(rows)]
+        images = self._mapped()[chosen]
+        self._check(np.atleast_1d(chosen), images if chosen.ndim else images[None])
+        return torch.from_numpy(images)
 
     def resident(self) -> Tensor:
-        """All images as one tensor; the system loads them as they are used."""
-        return torch.from_numpy(self._mapped())
+        """All images as one tensor."""
+        images = self._mapped()
+        for start in range(0, len(self), AT_ONCE):
+            rows = np.arange(start, min(start + AT_ONCE, len(self)))
+            self._check(rows, images[start : start + AT_ONCE])
+        return torch.from_numpy(images)
+
+    def _check(self, rows: NDArray[np.int64], images: NDArray[np.uint8]) -> None:
+        """Check rows that are read for the first time, and replace those that are damaged."""
+        new = np.flatnonzero(~self.checked[rows])
+        damaged = [place for place in new if content_hash(images[place]) != self.hashes[rows[place]]]
+        if damaged:
+            images[damaged] = self._repaired(rows[damaged])
+        self.checked[rows] = True
+
+    def _repaired(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        names = [self.facts.files[row][0] if self.facts.files else f"row {row}" for row in rows]
+        if self.repair is not None:
+            images = self.repair(names, self.shape[1:])
+            if all(content_hash(image) == self.hashes[row] for row, image in zip(rows, images, strict=True)):
+                self._write(rows, images)
+                return images
+        raise UserError(f"the decoded copy {self.path} is damaged at {names[0]}; delete it to decode the images again")
+
+    def _write(self, rows: NDArray[np.int64], images: NDArray[np.uint8]) -> None:
+        """Put repaired rows in their places, unless the disk is read-only or another process replaced the file."""
+        with suppress(OSError), open(self.path, "r+b", buffering=0) as file:
+            if os.path.samestat(os.fstat(file.fileno()), os.fstat(self.file.fileno())):
+                for row, image in zip(rows.tolist(), images, strict=True):
+                    file.seek(row * image.nbytes)
+                    file.write(np.ascontiguousarray(image).data)
 
     def _mapped(self) -> NDArray[np.uint8]:
         return np.ndarray(self.shape, np.uint8, mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY))
@@ -64,10 +131,14 @@ def _read(file: FileIO, start: int, length: int) -> bytes:
     return file.read(length)
 
 
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=DIGEST).digest()
+
+
 def append_facts(path: Path, facts: dict[str, Any]) -> None:
-    """Complete a file that holds all pixels; `facts` includes their shape."""
+    """Complete a file that holds all pixels; `facts` are those of `Facts`."""
     text = json.dumps(facts).encode()
     with open(path, "ab") as file:
-        file.write(text + len(text).to_bytes(LENGTH, "little"))
+        file.write(text + _digest(text) + len(text).to_bytes(LENGTH, "little"))
         file.flush()
         os.fsync(file.fileno())

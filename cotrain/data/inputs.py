@@ -1,4 +1,4 @@
-"""The inputs of the network for images as they are, without augmentation: normalised pixels, or features of a bank."""
+"""The inputs of the network for images as they are, without augmentation: normalised pixels, or features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +12,8 @@ from torch import Tensor
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data.bank import Bank
 from cotrain.data.dataset import Images
+from cotrain.data.features import Features
+from cotrain.ops import one_hot
 
 PIXELS_AT_ONCE = 500 * 32 * 32
 FEATURES_AT_ONCE = 2**21
@@ -67,6 +69,34 @@ class BankInputs:
 
     def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
         return self.bank.plain(rows).to(device)
+
+
+@dataclass(frozen=True)
+class FeatureInputs:
+    """The rows of a table, standardised, with one input per category."""
+
+    features: Features
+    mean: Sequence[float]  # of each column
+    std: Sequence[float]
+
+    @property
+    def at_once(self) -> int:
+        return max(1, FEATURES_AT_ONCE // self.features.shape[-1])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"mean": list(self.mean), "std": list(self.std), "columns": self.features.facts}
+
+    def standardised(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, D) with mean 0 and standard deviation 1 in each column of numbers. By numpy, see `Bank`."""
+        return ((self.features[rows] - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
+
+    def of(self, values: NDArray[np.float32], device: torch.device) -> Tensor:
+        """Standardised rows (..., D), or views of them, as the network takes them: (..., D', 1, 1)."""
+        return one_hot(torch.from_numpy(values).to(device), self.features.one_hot)[..., None, None]
+
+    def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        return self.of(self.standardised(rows), device)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """`.npz` files with MedMNIST's keys: train_images, train_labels, and optionally val_*, test_* and classes."""
 
-import zlib
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.data.format import ArrayFormat
 from cotrain.data.memory import check_room
+from cotrain.storage.reading import read_arrays, reason
 from cotrain.types import UserError
 
 COPIES = 2  # of all images in memory while the parts of a file are joined
@@ -30,13 +29,11 @@ def load_npz(path: Path) -> Dataset:
     if not path.exists():
         raise UserError(f"{path} does not exist")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            check_room(str(path), COPIES * sum(entry.file_size for entry in file.zip.infolist()) / 1e9)
-            arrays: dict[str, Any] = {key: file[key] for key in file.files}
+        arrays = read_arrays(path, lambda size: check_room(str(path), COPIES * size / 1e9))
     except UserError:
         raise
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, BadZipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a readable .npz file of plain arrays ({reason(error)})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}")

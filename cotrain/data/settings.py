@@ -54,6 +54,11 @@ class DataSettings(Settings):
     label_column: StrOrNone = Field(
         None, description="the label table's column of labels; none: guessed from common names"
     )
+    target: StrOrNone = Field(
+        None, description="a table's column of labels (in .npz, the key y); none: guessed from common names"
+    )
+    ignore: StrOrNone = Field(None, description="columns of a table to leave out, separated by commas")
+    test_file: StrOrNone = Field(None, description="a table of test rows, with the same columns and labels")
     skip_unreadable: bool = Field(
         False,
         description="continue even if more than a tenth of the images or of the table's files are unreadable",

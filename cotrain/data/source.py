@@ -58,6 +58,13 @@ class BatchSource(ABC):
         index = self._next_of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         return rows, index
 
+    def unlabelled_of(self, first: int, end: int) -> NDArray[np.int64]:
+        """The unlabelled rows of these steps, each once, sorted."""
+        used = np.zeros(len(self.labels), np.bool_)
+        for step in range(first, end):
+            used[self._rows(step, np.random.default_rng((self.seed, step)))[1]] = True
+        return np.flatnonzero(used)
+
     def _next_of_pass(self, step: int) -> NDArray[np.int64]:
         """The next U unlabelled rows; every pass has a new order."""
         places = np.arange(step * self.unlabelled, (step + 1) * self.unlabelled)
@@ -65,10 +72,11 @@ class BatchSource(ABC):
         return np.concatenate([self._shuffled(number)[places[passes == number]] for number in np.unique(passes)])
 
     def _shuffled(self, number: int) -> NDArray[np.int64]:
-        if number not in self.passes:
-            rng = np.random.default_rng((self.seed, number, 2))
-            self.passes = {number: rng.permutation(self.unlabelled_rows)}
-        return self.passes[number]
+        order = self.passes.get(number)
+        if order is None:
+            order = np.random.default_rng((self.seed, number, 2)).permutation(self.unlabelled_rows)
+            self.passes = {number: order}  # another thread may do the same
+        return order
 
     def generator(self, step: int) -> torch.Generator:
         """The random generator of the method at this step."""
@@ -124,8 +132,9 @@ class Source(BatchSource):
     ) -> None:
         sizes = {"labelled": labelled, "unlabelled": unlabelled, "seed": seed}
         super().__init__(dataset, split, views, **sizes, device=device, balanced=balanced)
-        check_fits(dataset.images, device)
-        self.images = dataset.images.to(device) if isinstance(dataset.images, Tensor) else dataset.images
+        images = dataset.pixels
+        check_fits(images, device)
+        self.images = images.to(device) if isinstance(images, Tensor) else images
         self.policy = policy
         changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
         self.labelled_policy = policy.model_copy(update=changes)

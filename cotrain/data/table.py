@@ -63,9 +63,9 @@ def read_table(file: Path, *, path_column: str | None = None, label_column: str 
 
 
 def read_sheet(file: Path, *, path_column: str | None = None, label_column: str | None = None) -> Sheet:
-    text = _text(file)
-    delimiter = _guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
-    numbered = list(_records(file, text, delimiter))
+    text = text_of(file)
+    delimiter = guess_delimiter(text, [name for name in (path_column, label_column) if name is not None])
+    numbered = list(records_of(file, text, delimiter))
     if not numbered:
         raise UserError(f"{file} is empty; it needs a column of image files and a column of labels")
     first, header = numbered[0][1], None
@@ -103,7 +103,7 @@ def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
     return [replace(row, label=None) if numbers and row.label == MINUS_ONE else row for row in rows]
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
     try:
         data = read_bytes(file)
     except OSError as error:
@@ -125,7 +125,7 @@ def _has_text(cells: list[str]) -> bool:
     return any(map(str.strip, cells))
 
 
-def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def records_of(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The first line number and the cells of every non-empty row."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
@@ -140,7 +140,7 @@ def _records(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[
             yield line, cells
 
 
-def _guess_delimiter(text: str, given: Sequence[str]) -> str:
+def guess_delimiter(text: str, given: Sequence[str]) -> str:
     """The delimiter that yields the most known column names in the first line, then the most cells."""
     names = {*PATH_NAMES, *LABEL_NAMES, *map(_plain, given)}
 
@@ -175,7 +175,7 @@ def _guessed(file: Path, header: list[str], names: Sequence[str], content: str, 
             return _named(file, header, name)
     raise UserError(
         f"{file}: cannot tell which column holds the {content}; {ASK}, or add a header line such as path,label; "
-        f"its columns are: {_listed(header)}"
+        f"its columns are: {listed(header)}"
     )
 
 
@@ -183,13 +183,13 @@ def _named(file: Path, header: list[str], name: str) -> int:
     same = [index for index, cell in enumerate(header) if cell.strip() == name.strip()]
     found = same or [index for index, cell in enumerate(header) if _plain(cell) == _plain(name)]
     if not found:
-        raise UserError(f"{file} has no column {name}; its columns are: {_listed(header)}")
+        raise UserError(f"{file} has no column {name}; its columns are: {listed(header)}")
     if len(found) > 1:
         raise UserError(f"{file} has {len(found)} columns named {name}; rename one of them, or {ASK}")
     return found[0]
 
 
-def _listed(header: list[str]) -> str:
+def listed(header: list[str]) -> str:
     names = [_short(cell) for cell in header if cell.strip()]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

@@ -1,4 +1,4 @@
-"""Export a trained model as one ONNX graph, from uint8 pixels to calibrated probabilities of the ensemble.
+"""Export a trained model as one ONNX graph, from uint8 pixels or features to calibrated probabilities of the ensemble.
 
 H heads, n images of height h, width w and c channels, C classes.
 """
@@ -6,7 +6,7 @@ H heads, n images of height h, width w and c channels, C classes.
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cotrain.data.features import Features
 from cotrain.evaluation.calibration import with_temperature
 from cotrain.evaluation.predict import Model, fitted_temperature, load
 from cotrain.features.runtime import to_onnx
 from cotrain.model.trunk import FromPixels
-from cotrain.ops import ensemble_probabilities
+from cotrain.ops import ensemble_probabilities, one_hot
 from cotrain.runs.run import Run
 from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
@@ -30,6 +32,22 @@ OUTPUTS = ("probabilities", "labels", "heads_agree", "head_logits")
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 TRIED = 8  # made-up images on which the graph is compared with `predict`
 TOLERANCE = 1e-3  # of a probability: more than rounding, less than any mistake in the graph
+
+
+class FromTable(nn.Module):
+    """A network on features (n, columns): it standardises them, and makes one input of each category."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, model: Model) -> None:
+        super().__init__()
+        self.net, self.categories = net, Features(np.zeros((1, len(model.columns))), model.columns).one_hot
+        self.register_buffer("mean", torch.tensor(model.mean))
+        self.register_buffer("std", torch.tensor(model.std))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.net(one_hot((features - self.mean) / self.std, self.categories)[..., None, None])
 
 
 class Deployed(nn.Module):
@@ -59,9 +77,10 @@ class Exported:
 def export(run: str | Path, path: str | Path, *, overwrite: bool = False, model: Any = None) -> Exported:
     """Write the model of a finished run to one ONNX file: preprocessing, network, temperature and ensemble.
 
-    The graph takes `images`, uint8 (n, h, w, c), and returns what `Model.predict` does: `probabilities` (n, C),
-    `labels` (n,) and `heads_agree` (n,), and also `head_logits` (H, n, C). An existing file is replaced only with
-    `overwrite`. As in `load`, `model` is needed only for a network of your own that cannot be imported.
+    The graph takes `images`, uint8 (n, h, w, c), or for a table `features`, float32 (n, columns). It returns what
+    `Model.predict` does: `probabilities` (n, C), `labels` (n,) and `heads_agree` (n,), and also `head_logits`
+    (H, n, C). An existing file is replaced only with `overwrite`. As in `load`, `model` is needed only for a network of
+    your own that cannot be imported.
     """
     path = Path(path)
     _check_path(path, overwrite)
@@ -100,6 +119,8 @@ def _check_packages() -> None:
 def deployed(model: Model) -> Deployed:
     """The model with everything around it, on the CPU."""
     heads = deepcopy(model.net).cpu()
+    if model.columns:
+        return Deployed(FromTable(heads, model), model.temperature, model.config.run.ensemble).eval()
     net = FromPixels(heads, model.mean, model.std) if model.trunk is None else nn.Sequential(model.trunk.net, heads)
     return Deployed(net, model.temperature, model.config.run.ensemble).eval()
 
@@ -108,13 +129,14 @@ def graph_of(model: Model) -> bytes:
     """The ONNX graph, for any number of images."""
     import onnx
 
-    images, name = torch.zeros(2, *model.size, model.channels, dtype=torch.uint8), model.config.model.backbone
+    name = model.config.model.backbone
+    given = "features" if model.columns else "images"
     try:
-        content = to_onnx(deployed(model), images, *OUTPUTS, opset=OPSET)
+        content = to_onnx(deployed(model), torch.from_numpy(tried(model, 2)), *OUTPUTS, opset=OPSET, given=given)
     except torch.onnx.OnnxExporterError as error:
         raise UserError(f"torch cannot export {name} to ONNX: {_first_line(error)}") from error
-    (given,) = onnx.load_from_string(content).graph.input
-    if not given.type.tensor_type.shape.dim[0].dim_param:
+    (entry,) = onnx.load_from_string(content).graph.input
+    if not entry.type.tensor_type.shape.dim[0].dim_param:
         raise UserError(
             f"{name} can be exported only for a fixed number of images: in its forward, write x.shape[0] "
             "instead of len(x), and convert no size to int"
@@ -152,8 +174,7 @@ def describe(run: Run, model: Model) -> dict[str, Any]:
     temperature = fitted_temperature(result)
     return {
         "classes": list(model.classes),
-        "image_size": [*model.size, model.channels],
-        "resize": "Pillow, bicubic",
+        **_input(model),
         "temperature": model.temperature,
         "probabilities": meaning(config.run.ensemble, len(model.net.heads), temperature, len(run.split.valid)),
         "method": config.method.name,
@@ -170,6 +191,25 @@ def describe(run: Run, model: Model) -> dict[str, Any]:
     }
 
 
+def _input(model: Model) -> dict[str, Any]:
+    """Of a table: its columns in order; a category is given by its number in the list, and -1 if it is not in it."""
+    if model.columns:
+        return {"columns": [asdict(column) for column in model.columns]}
+    return {"image_size": [*model.size, model.channels], "resize": "Pillow, bicubic"}
+
+
+def tried(model: Model, number: int) -> NDArray:
+    """Made-up images, or rows of a table: numbers around the mean, and every category in turn."""
+    rng = np.random.default_rng(0)
+    if not model.columns:
+        return rng.integers(0, 256, (number, *model.size, model.channels), dtype=np.uint8)
+    rows = rng.normal(model.mean, model.std, (number, len(model.columns)))
+    for place, column in enumerate(model.columns):
+        if column.categories is not None:
+            rows[:, place] = np.arange(-1, number - 1) % (len(column.categories) + 1) - 1
+    return rows.astype(np.float32)
+
+
 def meaning(rule: str, heads: int, temperature: float | None, images: int) -> str:
     """What the probabilities are, and whether they are calibrated."""
     if heads == 1:
@@ -184,15 +224,14 @@ def meaning(rule: str, heads: int, temperature: float | None, images: int) -> st
 
 
 def compare(model: Model, content: bytes) -> float:
-    """The largest difference between a probability of the graph and of `predict`, on random pixels."""
+    """The largest difference between a probability of the graph and of `predict`, on made-up inputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    shape = (TRIED, *model.size, model.channels)
-    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    (probabilities,) = session.run(["probabilities"], {"images": images})
+    images = tried(model, TRIED)
+    (probabilities,) = session.run(["probabilities"], {session.get_inputs()[0].name: images})
     difference = float(abs(probabilities - model.predict(images).probabilities).max())
     if not difference <= TOLERANCE:
         raise UserError(f"the exported graph differs from predict by {difference:.2g} in a probability; not written")

@@ -5,18 +5,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 from rich.console import Console
 
+from cotrain.data.features import Features
 from cotrain.data.files import Workers
 from cotrain.evaluation.parts import Parts, Saver, check_out, unfinished
 from cotrain.evaluation.predict import Model
-from cotrain.evaluation.streaming import Predicted, check_channels, files_at_once, predict_in_batches
+from cotrain.evaluation.streaming import (
+    Predicted,
+    check_channels,
+    files_at_once,
+    predict_in_batches,
+    predict_rows,
+)
 from cotrain.evaluation.table import (
+    PATH,
+    ROW,
     Row,
     columns,
     csv_writer,
@@ -56,6 +66,7 @@ class Job:
     workers: int  # decoding processes; 0: decode in this one
     console: Console
     unknown: float = 0.0  # images that belong to a class with a lower p-value get none
+    first: ClassVar[str] = PATH  # the first column
 
     def __post_init__(self) -> None:
         check_channels(self.model)
@@ -86,7 +97,7 @@ class Job:
         with stop_requests() as stop:
             for predicted in self._predicted(0):
                 paths = self.paths[first : first + len(predicted)]
-                write(rows_of(paths, predicted, self.model.classes, None, self.unknown))
+                write(rows_of(paths, predicted, self.model.classes, None, self.first, self.unknown))
                 sys.stdout.flush()
                 first += len(predicted)
                 if stop.asked and first < len(self.paths):
@@ -94,7 +105,7 @@ class Job:
 
     @property
     def _columns(self) -> list[str]:
-        return columns(self.below, belongs=self.model.belonging is not None)
+        return columns(self.below, self.first, belongs=self.model.belonging is not None)
 
     def _predicted(self, start: int) -> Iterator[Predicted]:
         """The batches from image `start` on, with their progress."""
@@ -125,8 +136,8 @@ class Job:
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
         stored = partial(parts.read, len(self.model.classes))
         if self.below is None:
-            return in_order_of_paths(self.paths, stored, self.model.classes, self.unknown)
-        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.unknown)
+            return in_order_of_paths(self.paths, stored, self.model.classes, self.first, self.unknown)
+        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.first, self.unknown)
 
     def _write(self, parts: Parts, out: Path) -> tuple[int, int, int]:
         """Write the whole table and give it its name. Returns how many images are unreadable, deferred and unknown."""
@@ -144,3 +155,19 @@ class Job:
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror or error}; make room and add --resume") from error
         return unreadable, deferred, unknown
+
+
+@dataclass(frozen=True)
+class TableJob(Job):
+    """A job on the rows of a table; `paths` are their numbers."""
+
+    features: Features = field(kw_only=True)
+    first: ClassVar[str] = ROW
+
+    def __post_init__(self) -> None:
+        """There is nothing to check: the columns are those of the model."""
+
+    def _predicted(self, start: int) -> Iterator[Predicted]:
+        rows = np.array(self.paths[start:], np.int64)
+        batches = predict_rows(self.model, self.features, rows)
+        yield from counted(batches, len(self.paths), "predicting rows", self.console, start=start, size=len)

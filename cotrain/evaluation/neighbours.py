@@ -23,6 +23,7 @@ AT_ONCE = 4_096  # images whose features are in memory
 NEIGHBOURS = 10  # of each image in the graph
 REACH = 0.9  # alpha, the share that each image takes from its neighbours
 FOLDS = 10
+NODES = 20_000  # unlabelled images in the graph, at most: its time grows with their square
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ def projection_of(features: Floats) -> Projection:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The training images as points, and what reaches each of them from the labels of the others."""
+    """The training images as points, and what reaches each of them from the labels of the others.
+
+    Of very many images, these are the labelled ones and a sample of the others.
+    """
 
     rows: NDArray[np.int64]  # (n,) of the dataset, ascending
     projection: Projection
@@ -87,7 +91,8 @@ class Neighbours:
 def neighbours_of(dataset: Dataset, split: Split, seed: int) -> Neighbours:
     """The dataset must have a bank. The same split and seed give the same result."""
     assert dataset.bank is not None
-    rows, classes = split.trained_on, len(dataset.classes)
+    others = np.setdiff1d(split.unlabelled, split.labelled)
+    rows, classes = np.union1d(split.labelled, evenly(others, NODES)).astype(np.int64), len(dataset.classes)
     projection, points = _points(dataset.bank, rows)
     graph = neighbour_graph(torch.from_numpy(points), NEIGHBOURS, keep=True)
     labelled = np.searchsorted(rows, split.labelled)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cotrain.data.bank import Bank
 from cotrain.data.dataset import evenly
 from cotrain.evaluation.neighbours import NEIGHBOURS, Floats, Neighbours, Projection
 from cotrain.ops import ensemble_probabilities
@@ -76,12 +77,15 @@ def by_neighbours(known: Neighbours) -> ByNeighbours:
     return ByNeighbours(known.projection, points, total[references].astype(np.float32), np.sort(held_out))
 
 
-def training_p_values(known: Neighbours, belonging: ByNeighbours) -> NDArray[np.float64]:
-    """(n,) for the unlabelled training images, none of which is its own neighbour; 1 for the labelled ones."""
-    references, places = _references(known), np.arange(len(known.rows))
-    own = np.where(np.isin(places, references), np.searchsorted(references, places), -1)
-    found = p_values(_scores(known.points, belonging.points, belonging.reach, own), belonging.held_out)
-    found[known.labelled] = 1
+def training_p_values(
+    known: Neighbours, belonging: ByNeighbours, bank: Bank, rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(n,) for training images, none of which is its own neighbour; 1 for labelled ones."""
+    references = known.rows[_references(known)]
+    own = np.where(np.isin(rows, references), np.searchsorted(references, rows), -1)
+    points = known.projection.of_rows(bank, rows)
+    found = p_values(_scores(points, belonging.points, belonging.reach, own), belonging.held_out)
+    found[np.isin(rows, known.rows[known.labelled])] = 1
     return found
 
 

@@ -1,6 +1,7 @@
 """Outputs of a trained network, and the errors of its ensemble and of each head."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -37,6 +38,7 @@ class Looking:
 
     net: MultiHead
     inputs: Inputs
+    next_rows: Callable[[], NDArray[np.int64]]  # of `upcoming`
 
     def __call__(self, rows: Tensor) -> Tensor:
         return head_logits(self.net, self.inputs, rows.numpy(), extra=True)
@@ -48,6 +50,9 @@ class Looking:
             for part in rows.split(self.inputs.at_once):
                 found.append(self.net.trunk(self.inputs.plain(part.numpy(), device)).float().mean(dim=(2, 3)).cpu())
         return torch.cat(found)
+
+    def upcoming(self) -> Tensor:
+        return torch.from_numpy(self.next_rows())
 
 
 def score(logits: Tensor, labels: Tensor, ensemble: str) -> Scores:

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Images
+from cotrain.data.columns import coded
+from cotrain.data.features import Column, Features
 from cotrain.data.files import Workers, worker_count
-from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, Remembering, images_at_once
+from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs, Remembering, images_at_once
 from cotrain.device import pick_device
 from cotrain.evaluation.calibration import ENOUGH_WRONG, predicted_and_confidence, with_temperature
 from cotrain.evaluation.outliers import Belonging, read_belonging, smallest_rate
@@ -34,6 +36,7 @@ from cotrain.runs.scores import HELD_OUT
 from cotrain.runs.upgrade import read_config
 from cotrain.types import UserError
 
+NO_FEATURES = np.empty((0, 0), np.float32)
 BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
 
 
@@ -68,13 +71,22 @@ class Model:
     std: tuple[float, ...]
     temperature: float = 1.0  # fitted on validation images, if the run had any
     trunk: Trunk | None = None  # frozen: from images to the features that `net` takes
+    columns: tuple[Column, ...] = ()  # of the tables that the model takes; empty: it takes images
     belonging: Belonging | None = None  # whether an image belongs to any class; older runs do not know
 
     def logits_of(self, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of a dataset, from its bank of features if it has one."""
         if self.trunk is not None and dataset.bank is not None:
             return head_logits(self.net, BankInputs(dataset.bank), rows)
-        return self.logits(dataset.images, rows)
+        if dataset.features is not None:
+            return self.logits_of_features(dataset.features, rows)
+        return self.logits(dataset.pixels, rows)
+
+    def logits_of_features(self, features: Features, rows: NDArray[np.int64]) -> Tensor:
+        """(H, n, C) logits for these rows of a table with the columns that the model was trained on."""
+        if features.columns != self.columns:
+            raise UserError(f"the model takes {_named(self.columns)}, not {_named(features.columns)}")
+        return head_logits(self.net, FeatureInputs(features, self.mean, self.std), rows)
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of uint8 images (N, h, w, c)."""
@@ -106,14 +118,31 @@ class Model:
     def images_at_once(self) -> int:
         return IMAGES_AT_ONCE if self.trunk is not None else images_at_once(*self.size)
 
-    def predict(self, images: NDArray[np.uint8] | Tensor) -> Predictions:
-        """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on."""
+    def predict(self, images: Any) -> Predictions:
+        """Predict uint8 images (n, h, w) or (n, h, w, c) of the size that the model was trained on.
+
+        A model of a table takes numbers (n, columns) in the order of `columns`, with the codes of categories, or a
+        DataFrame.
+        """
+        if not self.columns:
+            return self._predictions(*self._outputs_of_images(images))
+        features = coded(images, self.columns)
+        features.check_finite("the table")
+        return self.predict_features(features, np.arange(len(features)))
+
+    def predict_features(self, features: Features, rows: NDArray[np.int64]) -> Predictions:
+        """Predict these rows of a table."""
+        return self._predictions(self.logits_of_features(features, rows), NO_FEATURES)
+
+    def _outputs_of_images(self, images: NDArray[np.uint8] | Tensor) -> tuple[Tensor, NDArray[np.float32]]:
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
         if pixels.dtype != torch.uint8:
             raise UserError(f"the model takes uint8 images of shape (n, h, w, c), not {pixels.dtype}")
-        logits, features = self._outputs(pixels, np.arange(len(pixels)))
+        return self._outputs(pixels, np.arange(len(pixels)))
+
+    def _predictions(self, logits: Tensor, features: NDArray[np.float32]) -> Predictions:
         rule = self.config.run.ensemble
         labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
         probabilities = with_temperature(logits, self.temperature, rule)
@@ -173,8 +202,15 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
         tuple(facts.std),
         fitted_temperature(opened.result or {}) or 1.0,
         trunk,
+        tuple(Column(each.name, None if each.categories is None else tuple(each.categories)) for each in facts.columns),
         read_belonging(opened.belonging_path),
     )
+
+
+def _named(columns: Sequence[Column]) -> str:
+    """Columns in words, for an error."""
+    names = ", ".join(column.name for column in columns[:5])
+    return f"{len(columns)} columns ({names}{', ...' if len(columns) > 5 else ''})" if columns else "images"
 
 
 def used_folder(run: Run, use: str) -> Path:

@@ -14,9 +14,11 @@ from cotrain.data.files import Decoded, Workers
 from cotrain.types import UserError
 
 if TYPE_CHECKING:
-    from cotrain.evaluation.predict import Model
+    from cotrain.data.features import Features
+    from cotrain.evaluation.predict import Model, Predictions
 
 LARGEST_BATCH = 128  # larger ones are not faster
+ROWS_AT_ONCE = 8192  # of a table
 UNREADABLE = -1  # the label of an unreadable file
 RECORD = np.dtype([("label", "<i4"), ("heads_agree", "<i4"), ("probability", "<f8"), ("belongs", "<f4")])
 
@@ -64,16 +66,24 @@ def predict_in_batches(
         yield predict_batch(model, decoded)
 
 
+def predict_rows(model: Model, features: Features, rows: NDArray[np.int64]) -> Iterator[Predicted]:
+    """Predict these rows of a table, in order, some thousands at a time."""
+    for block in np.array_split(rows, -(-len(rows) // ROWS_AT_ONCE)):
+        yield Predicted(_records(model.predict_features(features, block)), {})
+
+
+def _records(predictions: Predictions) -> NDArray[np.void]:
+    records = np.empty(len(predictions), RECORD)
+    records["label"], records["heads_agree"] = predictions.labels, predictions.heads_agree
+    records["probability"] = predictions.probabilities[np.arange(len(predictions)), predictions.labels]
+    records["belongs"] = np.nan if predictions.belongs is None else predictions.belongs
+    return records
+
+
 def predict_batch(model: Model, decoded: Decoded) -> Predicted:
     records = np.full(len(decoded.errors), np.array((UNREADABLE, 0, 0.0, np.nan), RECORD))
     readable = [row for row, error in enumerate(decoded.errors) if error is None]
     if readable:
         images = decoded.images if len(readable) == len(records) else decoded.images[readable]
-        predictions = model.predict(images)
-        records["label"][readable] = predictions.labels
-        records["heads_agree"][readable] = predictions.heads_agree
-        chosen = predictions.probabilities[np.arange(len(readable)), predictions.labels]
-        records["probability"][readable] = chosen
-        if predictions.belongs is not None:
-            records["belongs"][readable] = predictions.belongs
+        records[readable] = _records(model.predict(images))
     return Predicted(records, {row: error for row, error in enumerate(decoded.errors) if error is not None})

@@ -16,7 +16,8 @@ from cotrain.types import UserError
 
 Row = dict[str, str | int | float]
 Write = Callable[[Sequence[Row]], object]
-COLUMNS = ("path", "class", "probability", "heads_agree", "error")
+COLUMNS = ("class", "probability", "heads_agree", "error")
+PATH, ROW = "path", "row"  # the first column: files, or rows of a table by their number
 BELONGS = "belongs"
 UNKNOWN = "unknown"  # the class of an image that belongs to none
 PARQUET = ".parquet"
@@ -24,17 +25,22 @@ ROWS_AT_ONCE = 1024
 ROWS_PER_GROUP = 16 * ROWS_AT_ONCE  # in a Parquet file
 
 
-def columns(below: float | None, *, belongs: bool = False) -> list[str]:
+def columns(below: float | None, first: str = PATH, *, belongs: bool = False) -> list[str]:
     """There is a column `defer` if images below some probability are deferred to a person.
 
     There is a column `belongs` if the model can say how far an image looks like one of a class.
     """
-    known = [*COLUMNS[:-1], BELONGS, COLUMNS[-1]] if belongs else [*COLUMNS]
+    known = [first, *COLUMNS[:-1], BELONGS, COLUMNS[-1]] if belongs else [first, *COLUMNS]
     return known if below is None else [*known, "defer"]
 
 
 def rows_of(
-    paths: Sequence[str], predicted: Predicted, classes: Sequence[str], below: float | None, unknown: float = 0.0
+    paths: Sequence[str],
+    predicted: Predicted,
+    classes: Sequence[str],
+    below: float | None,
+    first: str = PATH,
+    unknown: float = 0.0,
 ) -> list[Row]:
     """One row per file. The row of an unreadable file has an `error`, and a person should always look at it.
 
@@ -43,7 +49,7 @@ def rows_of(
     rows: list[Row] = []
     for number, (path, record) in enumerate(zip(paths, predicted.records.tolist(), strict=True)):
         label, heads_agree, probability, belongs = record
-        row: Row = {"path": path, "class": "", "probability": "", "heads_agree": "", BELONGS: ""}
+        row: Row = {first: path, "class": "", "probability": "", "heads_agree": "", BELONGS: ""}
         strange = belongs < unknown
         if label == UNREADABLE:
             row["error"] = f"unreadable: {predicted.errors[number]}"
@@ -66,35 +72,37 @@ Stored = Callable[[], Iterator[Predicted]]  # all predictions in the order of th
 
 
 def in_order_of_paths(
-    paths: Sequence[str], stored: Stored, classes: Sequence[str], unknown: float = 0.0
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], first: str = PATH, unknown: float = 0.0
 ) -> Iterator[list[Row]]:
-    first = 0
+    done = 0
     for predicted in stored():
         for start in range(0, len(predicted), ROWS_AT_ONCE):
             some = predicted[start : start + ROWS_AT_ONCE]
-            yield rows_of(paths[first : first + len(some)], some, classes, None, unknown)
-            first += len(some)
+            yield rows_of(paths[done : done + len(some)], some, classes, None, first, unknown)
+            done += len(some)
 
 
 def least_confident_first(
-    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float, unknown: float = 0.0
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float, first: str = PATH, unknown: float = 0.0
 ) -> Iterator[list[Row]]:
     """Unreadable files, then images of no class, then the others by probability; ties keep the order of the paths.
 
     Sorting takes about 50 bytes of memory per image.
     """
-    first = 0
+    done = 0
     for predicted in stored():
         bad = sorted(predicted.errors)
         errors = {number: predicted.errors[row] for number, row in enumerate(bad)}
-        yield rows_of([paths[first + row] for row in bad], Predicted(predicted.records[bad], errors), classes, below)
-        first += len(predicted)
+        unreadable = Predicted(predicted.records[bad], errors)
+        yield rows_of([paths[done + row] for row in bad], unreadable, classes, below, first)
+        done += len(predicted)
     records = joined([Predicted(predicted.records, {}) for predicted in stored()]).records
     order = by_confidence(records)
     order = order[np.argsort(~(records["belongs"][order] < unknown), kind="stable")]
     for start in range(0, len(order), ROWS_AT_ONCE):
         some = order[start : start + ROWS_AT_ONCE]
-        yield rows_of([paths[row] for row in some.tolist()], Predicted(records[some], {}), classes, below, unknown)
+        readable = Predicted(records[some], {})
+        yield rows_of([paths[row] for row in some.tolist()], readable, classes, below, first, unknown)
 
 
 def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
@@ -115,7 +123,8 @@ def _as_cells(row: Row) -> Row:
     """Probabilities rounded, and no text that a spreadsheet would take for a formula."""
     shown = {name: row.get(name, "") for name in ("probability", BELONGS)}
     rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()}
-    texts = {"path": safe_path(str(row["path"])), "class": safe(str(row["class"])), "error": safe(str(row["error"]))}
+    texts = {} if PATH not in row else {PATH: safe_path(str(row[PATH]))}
+    texts |= {"class": safe(str(row["class"])), "error": safe(str(row["error"]))}
     return {**row, **texts, **rounded}
 
 

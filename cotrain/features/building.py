@@ -168,7 +168,7 @@ class Work:
 
     def features(self, task: Task) -> NDArray[np.float16]:
         """(images, views, C, h, w)."""
-        images, (places,) = near(self.dataset.images, [task.rows], torch.device("cpu"))
+        images, (places,) = near(self.dataset.pixels, [task.rows], torch.device("cpu"))
         height, width = images.shape[1:3]
         draws = [
             view_draw(name, self.policy, int(self.dataset.hashes[row]), height, width, self.seed)

@@ -102,8 +102,8 @@ def _graph(trunk: Trunk) -> bytes:
         ) from error
 
 
-def to_onnx(net: nn.Module, images: Tensor, *outputs: str, opset: int | None = None) -> bytes:
-    """The network as an ONNX graph with the input "images", for any number of images of this size.
+def to_onnx(net: nn.Module, images: Tensor, *outputs: str, opset: int | None = None, given: str = "images") -> bytes:
+    """The network as an ONNX graph with the input "images", or as given, for any number of images of this size.
 
     Without `opset`, torch chooses the version of the operators.
     """
@@ -118,7 +118,7 @@ def to_onnx(net: nn.Module, images: Tensor, *outputs: str, opset: int | None = N
                 dynamo=True,
                 verbose=False,
                 opset_version=opset,
-                input_names=["images"],
+                input_names=[given],
                 output_names=list(outputs),
                 dynamic_shapes=({0: torch.export.Dim("n")},),
             )

@@ -9,9 +9,11 @@ from cotrain.labelling.events import (
     STRANGER,
     Clear,
     Event,
+    Finish,
     How,
     Label,
     Merge,
+    Name,
     NewClass,
     Refused,
     Rename,
@@ -19,6 +21,7 @@ from cotrain.labelling.events import (
     Undo,
     Written,
     class_name,
+    one_line,
 )
 from cotrain.labelling.journal import Journal, up_to
 from cotrain.labelling.labels import Labels, check_consistent, last_undoable, replay
@@ -97,6 +100,20 @@ class Book:
                 raise Refused("a class cannot be merged with itself")
             self._add(Merge, who=who, how=how, number=number, into=into)
 
+    def introduce(self, name: str, *, who: str, how: How) -> None:
+        """From now on, what this browser does carries a person's name."""
+        name = one_line(name)
+        if name != self.labels.people.get(who, ""):
+            self._add(Name, who=who, how=how, name=name)
+
+    def finishing(self, out: str, key: str) -> None:
+        with self._lock:
+            self.journal.add(Finish, who="cotrain", how="click", out=out, key=key)
+
+    @property
+    def last_finish(self) -> Finish | None:
+        return next((event for event in reversed(self.events) if isinstance(event, Finish)), None)
+
     def undo(self, *, who: str, how: How) -> Event:
         """Take back the newest thing that this person did, and return it."""
         with self._lock:
@@ -106,7 +123,7 @@ class Book:
             undone = {one.of for one in self.events if isinstance(one, Undo)} | {event.id}
             labels = replay([one for one in self.events if one.id not in undone and not isinstance(one, Undo)])
             check_consistent(labels)
-            self.journal.add(Undo, who=who, how=how, of=event.id)
+            self.journal.add(Undo, who=who, how=how, person=self._person(who), of=event.id)
             self.labels = labels
             self.on_change()
             return event
@@ -204,7 +221,11 @@ class Book:
             return len(values) > 1
         return seen is not None and [self.labels.resolve(seen)] == values
 
+    def _person(self, who: str) -> str | None:
+        return self.labels.people.get(who) or None
+
     def _add(self, kind: Any, *, who: str, how: How, **details: Any) -> None:
         with self._lock:
-            self.labels = self.labels.after(self.journal.add(kind, who=who, how=how, **details))
+            event = self.journal.add(kind, who=who, how=how, person=self._person(who), **details)
+            self.labels = self.labels.after(event)
             self.on_change()

@@ -1,6 +1,6 @@
 """How good the model is by now, and whether more labels pay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,12 +46,18 @@ class HeldOut:
         return len(self.rows) >= FEWEST
 
 
-def held_out(train: Train, dataset: Dataset, split: Split, rule: str, seed: int) -> HeldOut:
-    """Cross-validation over the labelled images, once. A class with a single label keeps it."""
-    folds = folds_of(split, dataset.labels, FOLDS, 1, seed)
-    rows = [row for fold in folds for row in fold.held.tolist()]
-    logits = [train(dataset, fold.split, fold.held) for fold in folds]
-    return HeldOut(tuple(rows), torch.cat(logits, dim=1) if rows else torch.zeros(1, 0, 2), dataset.labels[rows], rule)
+def held_out(train: Train, dataset: Dataset, split: Split, rule: str, seed: int) -> Iterator[HeldOut]:
+    """Cross-validation over the labelled images, once: what is known so far, before the first fold and after each.
+
+    A class with a single label keeps it.
+    """
+    rows, logits = list[int](), torch.zeros(1, 0, 2)
+    yield HeldOut((), logits, dataset.labels[rows], rule)
+    for fold in folds_of(split, dataset.labels, FOLDS, 1, seed):
+        own = train(dataset, fold.split, fold.held)
+        logits = torch.cat([logits, own], dim=1) if rows else own
+        rows += fold.held.tolist()
+        yield HeldOut(tuple(rows), logits, dataset.labels[rows], rule)
 
 
 @dataclass(frozen=True)

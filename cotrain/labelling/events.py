@@ -25,6 +25,7 @@ class _Event(BaseModel):
     id: int
     time: str  # UTC, ISO 8601
     who: str  # the browser, or the file that labels were read from
+    person: str | None = None  # the name that the person gave, if any
     how: How
 
 
@@ -86,19 +87,40 @@ class Written(_Event):
     digest: str
 
 
-Event = NewClass | Rename | Merge | Label | Clear | Skip | Undo | Written
+class Name(_Event):
+    """The person at this browser has a name; an empty one takes it back."""
+
+    kind: Literal["name"] = "name"
+    name: str
+
+
+class Finish(_Event):
+    """A run folder is being written; `key` stands for the labels, images and settings that it is made from."""
+
+    kind: Literal["finish"] = "finish"
+    out: str
+    key: str
+
+
+Event = NewClass | Rename | Merge | Label | Clear | Skip | Undo | Written | Name | Finish
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
 
 def class_name(text: str) -> str:
     """A class name as it is kept: one that a label table holds and gives back unchanged."""
-    name = " ".join(unicodedata.normalize("NFC", text).split())
+    name = one_line(text)
     if not name:
         raise Refused("a class needs a name")
-    if len(name) > LONGEST_NAME:
-        raise Refused(f"a class name has at most {LONGEST_NAME} characters")
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        raise Refused("a class name cannot contain control characters")
     if name in NO_LABEL or name == MINUS_ONE:
         raise Refused(f"{name} means unlabelled in a label table; choose another name")
+    return name
+
+
+def one_line(text: str) -> str:
+    """A name as it is kept, with single spaces."""
+    name = " ".join(unicodedata.normalize("NFC", text).split())
+    if len(name) > LONGEST_NAME:
+        raise Refused(f"a name has at most {LONGEST_NAME} characters")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        raise Refused("a name cannot contain control characters")
     return name

@@ -1,7 +1,10 @@
 """The end of labelling: a run folder like that of `cotrain fit`, and predictions for all images of the folder."""
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +15,7 @@ from cotrain.evaluation.job import Job
 from cotrain.evaluation.parts import job_facts, partial_folder
 from cotrain.evaluation.predict import BETTER, load, used_folder
 from cotrain.evaluation.streaming import files_at_once
+from cotrain.labelling.book import Book
 from cotrain.labelling.lines import console_of_lines
 from cotrain.pipeline.fit import fit
 from cotrain.runs.interrupt import Interrupted
@@ -19,7 +23,7 @@ from cotrain.runs.run import Run, reserve_folder
 from cotrain.types import UserError
 
 PREDICTIONS = "predictions.csv"
-Stage = Literal["idle", "running", "done", "failed"]
+Stage = Literal["idle", "running", "done", "failed", "stopped"]
 
 
 def finish(folder: Path, out: Path, console: Console, settings: Mapping[str, Any] | None = None) -> Path:
@@ -46,13 +50,17 @@ def predict_all(run: Path, folder: Path, console: Console) -> None:
 class Finishing:
     """The button Finish: runs `finish` in the background, once at a time. The page shows `stage` and `line`."""
 
-    def __init__(self, folder: Path, out: Path | None, settings: Mapping[str, Any]) -> None:
-        self.folder, self._out, self._settings = folder, out, settings
+    def __init__(self, folder: Path, out: Path | None, settings: Mapping[str, Any], book: Book, images: str) -> None:
+        """`images` stands for the images as they are now."""
+        self.folder, self._out, self._settings, self._book, self._images = folder, out, settings, book, images
         self.stage: Stage = "idle"
         self.line = ""
         self.out: Path | None = None  # the run folder that is being written
         self.on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
+        earlier = book.last_finish
+        if earlier and Path(earlier.out).is_dir() and not (Path(earlier.out) / PREDICTIONS).exists():
+            self.stage, self.line = "stopped", earlier.out
 
     def begin(self) -> bool:
         """Announce the work; false if it is being done already."""
@@ -62,19 +70,34 @@ class Finishing:
             self._set("running", "Waiting for the current training to end.")
             return True
 
-    def run(self, save: Callable[[], None]) -> None:
+    def run(self) -> None:
         """Write labels.csv, then the run folder. Called in the trainer's thread."""
         self._set("running", "Training on all labels.")
         try:
-            save()
-            wanted = self._out or Path("runs") / self.folder.resolve().name
-            self.out = reserve_folder(wanted.parent, wanted.name)
-            console = console_of_lines(self._say)
-            done = finish(self.folder, self.out, console, self._settings)
+            self._book.save()
+            if self._book.problem:
+                raise UserError(self._book.problem)
+            self.out = self._run_folder()
+            done = finish(self.folder, self.out, console_of_lines(self._say), self._settings)
         except (UserError, Interrupted, OSError, RuntimeError, MemoryError) as error:
             self._set("failed", " ".join(str(error).split()) or type(error).__name__)
         else:
             self._set("done", str(done.resolve()))
+
+    def _run_folder(self) -> Path:
+        """The folder of the last time, which continues if everything it is made from is the same; otherwise a new one.
+
+        The journal knows the folder, so that this also holds after the process was killed.
+        """
+        made_from = [self._book.table.digest(), self._images, version("cotrain"), self._settings, str(self._out)]
+        key = hashlib.sha256(json.dumps(made_from, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        earlier = self._book.last_finish
+        if earlier and earlier.key == key and Path(earlier.out).is_dir():
+            return Path(earlier.out)
+        wanted = self._out or Path("runs") / self.folder.resolve().name
+        out = reserve_folder(wanted.parent, wanted.name).resolve()
+        self._book.finishing(str(out), key)
+        return out
 
     def _say(self, line: str) -> None:
         self._set("running", line)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
-from cotrain.labelling.events import STRANGER, Clear, Event, Label, Merge, NewClass, Refused, Rename, Skip, Undo
+from cotrain.labelling.events import STRANGER, Clear, Event, Label, Merge, Name, NewClass, Refused, Rename, Skip, Undo
 
 UNDOABLE = (NewClass, Rename, Merge, Label, Clear, Skip)
 NOT_FROM_THE_PAGE = ("import", "table")
@@ -29,6 +29,7 @@ class Labels:
     merged: dict[int, int] = field(default_factory=dict)
     said: dict[str, tuple[Said, ...]] = field(default_factory=dict)  # by image; the newest is the last
     skipped: dict[str, int] = field(default_factory=dict)  # image -> event
+    people: dict[str, str] = field(default_factory=dict)  # browser -> name
 
     def resolve(self, number: int) -> int:
         """The class that this number stands for now."""
@@ -85,9 +86,8 @@ class Labels:
 
     def after(self, event: Event) -> "Labels":
         """The labels after one more event, which is not an undo."""
-        copy = replace(
-            self, names=dict(self.names), merged=dict(self.merged), said=dict(self.said), skipped=dict(self.skipped)
-        )
+        copied = {each.name: dict(getattr(self, each.name)) for each in fields(self)}
+        copy = Labels(**copied)
         _apply(copy, event)
         return copy
 
@@ -119,6 +119,8 @@ def _apply(labels: Labels, event: Event) -> None:
                 labels.skipped.pop(image, None)
         case Skip(images=images):
             labels.skipped.update({image: event.id for image in images if image not in labels.said})
+        case Name(who=who, name=name):
+            labels.people[who] = name
 
 
 def _add(labels: Labels, event: Label) -> None:

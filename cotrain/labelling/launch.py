@@ -1,5 +1,6 @@
 """Open a folder for labelling, and serve the page until the user stops it."""
 
+import hashlib
 import os
 import secrets
 import signal
@@ -81,7 +82,7 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
         book.start(_labels_of(dataset))
         if asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
-        finishing = Finishing(asked.folder, asked.out, settings)
+        finishing = Finishing(asked.folder, asked.out, settings, book, _digest(dataset))
         session = Session(dataset, book, pictures, partial(_teachers, dataset, config), finishing, asked.order)
         _check_askable(session)
         session.start()
@@ -104,6 +105,13 @@ def _labels_of(dataset: Dataset) -> dict[str, str]:
     return {
         path: dataset.classes[label] for path, label in zip(dataset.paths, labels, strict=True) if label != UNLABELLED
     }
+
+
+def _digest(dataset: Dataset) -> str:
+    """Of the images and their paths."""
+    digest = hashlib.sha256("\n".join(dataset.paths).encode(errors="surrogateescape"))
+    digest.update(dataset.hashes.tobytes())
+    return digest.hexdigest()
 
 
 def _check_parts(dataset: Dataset, asked: Asked) -> None:
@@ -183,7 +191,7 @@ def serve(asked: Asked, console: Console, *, browser: bool) -> None:
             _wait_for_signal(thread)
     say(console, f"stopped; {_summary(session)}")
     if session.finishing.stage == "running" and session.finishing.out is not None:
-        say(console, f"{session.finishing.out} is not complete; start again and press Finish to train the model")
+        say(console, f"{session.finishing.out} is not complete; start again and press Finish to continue it")
 
 
 def _wait_for_signal(thread: threading.Thread) -> None:

@@ -1,7 +1,7 @@
 """What the model learns while people label: predictions for all images, the error to expect, and what to ask next."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,6 @@ from cotrain.labelling.estimating import (
     EARLIER,
     ENOUGH_TO_ADVISE,
     TOO_EARLY,
-    Advice,
     HeldOut,
     advice,
     audit_point,
@@ -30,15 +29,15 @@ from cotrain.labelling.estimating import (
 )
 from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
-from cotrain.labelling.snapshot import Disputed, Known, Order, Point, Snapshot
-from cotrain.ops import ensemble_probabilities, entropy, js_divergence, sharpen
+from cotrain.labelling.snapshot import Disputed, Estimate, Known, Order, Point, Snapshot
+from cotrain.ops import ensemble_probabilities, entropy, js_divergence
 from cotrain.pipeline.fit import PHOTOS, default_config
 from cotrain.recipes import recipe_named
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 from cotrain.types import UserError
 
-__all__ = ["Disputed", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
+__all__ = ["Disputed", "Estimate", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
 
 QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
 FASTER = 2  # times the learning rate, because there are fewer steps
@@ -129,39 +128,66 @@ class Teacher:
         shuffled = np.random.default_rng((self.seed, stream)).permutation(self.dataset.train)
         return shuffled[~np.isin(shuffled, [*excluded])][:count].tolist()
 
-    def train(self, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot | None:
-        """None with fewer than two labelled classes.
-
-        `estimate` also cross-validates, for the curve, the advice and disputed labels, and takes about six times as
-        long; otherwise these are carried over from `earlier`.
-        """
+    def train(self, known: Known, earlier: Snapshot | None = None) -> Snapshot | None:
+        """None with fewer than two labelled classes. The estimate is carried over from `earlier`."""
         began = time.monotonic()
         lesson = self.lesson(known)
         if not lesson.enough:
             return None
         logits = self._trained(lesson.dataset, lesson.split, self.rows)
-        curve, disputed = earlier.curve if earlier else (), still_disputed(earlier, known)
-        temperature, found = earlier.temperature if earlier else UNFITTED, earlier_advice(earlier)
-        if estimate:
-            checked = held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed)
-            fit = calibrated(checked, self._unlabelled(logits, lesson), self.seed)
-            temperature, disputed = fit.temperature if fit else UNFITTED, disputes(lesson, checked)
-            point = Point(len(lesson.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None
-            curve, found = extended(curve, point), self._advice(known, lesson, logits)
+        found = earlier_advice(earlier)
         return Snapshot(
             labels=len(lesson.labels),
             classes=known.classes,
-            probabilities=self._of_all(sharpen(ensemble_probabilities(logits, self.rule), temperature), lesson, known),
-            temperature=temperature,
+            ensemble=self._of_all(ensemble_probabilities(logits, self.rule), lesson, known),
+            temperature=earlier.temperature if earlier else UNFITTED,
             heads=self._votes(logits, lesson),
             doubt=self._doubt(logits),
             stranger_score=self._stranger_score(lesson, known),
-            disputed=disputed,
-            curve=extended(curve, audit_point(known)),
+            disputed=still_disputed(earlier, known),
+            curve=extended(earlier.curve if earlier else (), audit_point(known)),
             paying=found.paying,
             advice=found.words,
             seconds=time.monotonic() - began,
         )
+
+    def estimate(self, known: Known, snapshot: Snapshot) -> Iterator[Estimate | None]:
+        """How good the model is that was trained on `known` as this snapshot: None after each training but the last.
+
+        It takes six trainings, between which the caller may do something more urgent.
+        """
+        lesson = self.lesson(known)
+        for checked in held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed):
+            if checked.rows:
+                yield None
+        changes = list[float]()
+        for changed in self._changes(known, lesson, snapshot):
+            yield None
+            changes.append(changed)
+        found = advice(len(lesson.labels), *changes) if changes else TOO_EARLY
+        unlabelled = np.setdiff1d(lesson.split.unlabelled, lesson.split.labelled)
+        fit = calibrated(checked, torch.from_numpy(snapshot.ensemble[np.ix_(unlabelled, lesson.classes)]), self.seed)
+        yield Estimate(
+            classes=known.classes,
+            point=Point(len(lesson.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None,
+            temperature=fit.temperature if fit else UNFITTED,
+            disputed=disputes(lesson, checked),
+            paying=found.paying,
+            advice=found.words,
+        )
+
+    def _changes(self, known: Known, lesson: Lesson, snapshot: Snapshot) -> Iterator[float]:
+        """The percentage of guesses that the last third of the labels changed, and that another seed changes."""
+        labels = len(lesson.labels)
+        before = self.lesson(known, round(EARLIER * labels))
+        if labels < ENOUGH_TO_ADVISE or not before.enough:
+            return
+        rows = self.dataset.train
+        guesses = snapshot.ensemble[rows].argmax(axis=1)
+        for other, config in ((before, self.config), (lesson, quick(self.config, self.seed + 1))):
+            logits = self._trained(other.dataset, other.split, rows, config)
+            others = other.classes[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
+            yield 100 * float((others != guesses).mean())
 
     def lesson(self, known: Known, first: int | None = None) -> Lesson:
         """What to train on: all labels of training images, or the `first` ones."""
@@ -191,31 +217,6 @@ class Teacher:
         net = trained_net(config, dataset, split, CPU)
         return head_logits(net, inputs_of(config, dataset, split), rows)
 
-    def _unlabelled(self, logits: Tensor, lesson: Lesson) -> Tensor:
-        """(n, C) the ensemble's probabilities for the unlabelled training images."""
-        chosen = np.isin(self.rows, np.setdiff1d(lesson.split.unlabelled, lesson.split.labelled))
-        return ensemble_probabilities(logits, self.rule)[chosen]
-
-    def _guesses(self, lesson: Lesson, config: Config | None = None) -> NDArray[np.int64]:
-        """(n,) the ensemble's classes for the training images, numbered as on the page."""
-        return self._classes(self._trained(lesson.dataset, lesson.split, self.dataset.train, config), lesson)
-
-    def _classes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
-        return lesson.classes[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
-
-    def _advice(self, known: Known, lesson: Lesson, logits: Tensor) -> Advice:
-        """By comparing with the model of the first two thirds of the labels, and with one from another seed."""
-        labels = len(lesson.labels)
-        before = self.lesson(known, round(EARLIER * labels))
-        if labels < ENOUGH_TO_ADVISE or not before.enough:
-            return TOO_EARLY
-        guesses = self._classes(logits, lesson)[np.searchsorted(self.rows, self.dataset.train)]
-        other = quick(self.config, self.seed + 1)
-        changed, by_chance = (
-            100 * float((each != guesses).mean()) for each in (self._guesses(before), self._guesses(lesson, other))
-        )
-        return advice(labels, changed, by_chance)
-
     def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
         """(n, C) for all rows of the dataset and all classes of the page."""
         found = np.zeros((len(self.dataset.images), len(known.classes)), np.float32)
@@ -238,6 +239,18 @@ class Teacher:
         scores = np.zeros(len(self.dataset.images), np.float32)
         scores[self.space.rows] = stranger_scores(self.space.points, *places)
         return scores
+
+
+def with_estimate(snapshot: Snapshot, known: Known, estimate: Estimate) -> Snapshot:
+    """The snapshot of `known` with an estimate that may be of fewer labels and other classes."""
+    return replace(
+        snapshot,
+        temperature=estimate.temperature,
+        disputed=still_disputed(estimate, known),
+        curve=extended(snapshot.curve, estimate.point),
+        paying=estimate.paying,
+        advice=estimate.advice,
+    )
 
 
 def disputes(lesson: Lesson, checked: HeldOut) -> tuple[Disputed, ...]:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from cotrain.evaluation.suspects import suspects_of
 from cotrain.labelling.estimating import HeldOut
-from cotrain.labelling.snapshot import Disputed, Known, Snapshot
+from cotrain.labelling.snapshot import Disputed, Estimate, Known, Snapshot
 from cotrain.runs.scores import Outputs
 
 LISTED = 50  # disputed labels, at most
@@ -23,8 +23,8 @@ def disputed_labels(found: HeldOut) -> tuple[Disputed, ...]:
     ]
 
 
-def still_disputed(earlier: Snapshot | None, known: Known) -> tuple[Disputed, ...]:
-    """The disputed labels of an earlier snapshot that nobody has changed since. Classes may have moved."""
+def still_disputed(earlier: Snapshot | Estimate | None, known: Known) -> tuple[Disputed, ...]:
+    """The labels that were disputed earlier and that nobody has changed since. Classes may have moved."""
     if earlier is None:
         return ()
     number = {name: index for index, name in enumerate(known.classes)}

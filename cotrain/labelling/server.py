@@ -209,6 +209,11 @@ def _writing(session: Session) -> APIRouter:
         book.merge(body.number, body.into, who=_who(request), how=body.how)
         return state(session, _who(request))
 
+    @router.post("/api/name")
+    def introduce(body: NameBody, request: Request) -> dict[str, Any]:
+        book.introduce(body.name, who=_who(request), how=body.how)
+        return state(session, _who(request))
+
     @router.post("/api/undo")
     def undo(body: Body, request: Request) -> dict[str, Any]:
         event = book.undo(who=_who(request), how=body.how)

@@ -131,7 +131,7 @@ class Session:
             raise Refused("a model needs labels of at least two classes")
         if not self.finishing.begin():
             raise Refused("the run folder is already being written")
-        self.trainer.do(lambda: self.finishing.run(self.book.save))
+        self.trainer.do(self.finishing.run)
 
     def notices(self) -> list[str]:
         each = [self.folder_notice, self.book.problem, self.book.news, self.trainer.problem]

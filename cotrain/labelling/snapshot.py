@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -42,13 +43,25 @@ class Disputed:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """What cross-validation says about one set of labels and the model trained on them."""
+
+    classes: tuple[str, ...]
+    point: Point | None  # None: too few labels
+    temperature: float  # fitted on held-out labels
+    disputed: tuple[Disputed, ...]  # the clearest first
+    paying: bool | None
+    advice: str
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """What one training gave, for all rows of the dataset."""
+    """What one training gave, for all rows of the dataset, with the latest estimate."""
 
     labels: int  # number of labels it was trained on
     classes: tuple[str, ...]
-    probabilities: NDArray[np.float32]  # (n, C) of the ensemble; 0 for a class without labels and for unreadable images
-    temperature: float  # of these probabilities, fitted on held-out labels
+    ensemble: NDArray[np.float32]  # (n, C) as trained; 0 for a class without labels and for unreadable images
+    temperature: float
     heads: NDArray[np.int64]  # (H, n) class of each head
     doubt: NDArray[np.float32]  # (n,) entropy of the ensemble in nats: the heads' own doubt and their disagreement
     stranger_score: NDArray[np.float32]  # (n,) higher: less likely to belong to any class
@@ -57,3 +70,9 @@ class Snapshot:
     paying: bool | None  # whether more labels still pay; None: too early to say
     advice: str  # the same in one sentence
     seconds: float
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float32]:
+        """(n, C) the ensemble's probabilities at the temperature."""
+        powers = self.ensemble ** np.float32(1 / self.temperature)
+        return powers / np.maximum(powers.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)

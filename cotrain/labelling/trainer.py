@@ -1,13 +1,18 @@
-"""Trains in the background while people label, so that the page never waits."""
+"""Trains in the background while people label, so that the page never waits.
+
+New labels come first: an estimate of the error is made in steps of one training each, and new labels have to wait for
+one of them at most. Between two trainings there is always one step, so that the estimate also ends if somebody labels
+without a pause. It is then about the labels with which it began.
+"""
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from cotrain.labelling.learning import Known, Snapshot, Teacher
+from cotrain.labelling.learning import Estimate, Known, Snapshot, Teacher, with_estimate
 from cotrain.labelling.lines import console_of_lines
 
 EVERY = 4  # new labels after which the heads train at once
@@ -22,9 +27,10 @@ Prepare = Callable[[Console], Iterable[Teacher]]  # the first chooses images, th
 
 @dataclass(frozen=True)
 class Model:
-    """A snapshot, and the numbers of its classes, which stay the same when a class is renamed."""
+    """A snapshot of what is known, and the numbers of its classes, which stay the same when a class is renamed."""
 
     snapshot: Snapshot
+    known: Known
     numbers: tuple[int, ...]
 
 
@@ -49,10 +55,11 @@ class Trainer(threading.Thread):
         self.teacher: Teacher | None = None  # until the features of all images are there
         self.preparing = "reading the images"
         self.model: Model | None = None
-        self.training = False
+        self.training, self.estimating = False, False
         self.problem = ""
         self._trained: Known | None = None
-        self._estimated = 0  # labels
+        self._estimated = 0  # labels of the last estimate
+        self._steps: Iterator[Estimate | None] = iter(())  # those that are left of it
         self._wake, self._ending = threading.Condition(), False
         self._last_change = 0.0
         self._job: Callable[[], None] | None = None
@@ -76,12 +83,17 @@ class Trainer(threading.Thread):
 
     def run(self) -> None:
         self._prepare()
+        steps_turn = False
         while not self._ending:
             job, self._job = self._job, None
             if job is not None:
                 job()
-            elif (estimate := self._due()) is not None:
-                self._train(estimate)
+            elif self._training_is_due() and not (steps_turn and self._estimate_is_due()):
+                self._train()
+                steps_turn = True
+            elif self._estimate_is_due():
+                self._take_step()
+                steps_turn = False
             else:
                 with self._wake:
                     if self._job is None and not self._ending:
@@ -101,37 +113,55 @@ class Trainer(threading.Thread):
             self.teacher = None
         say("")
 
-    def _due(self) -> bool | None:
-        """Whether to train now, and if so whether to estimate the error too."""
-        if self.teacher is None:
-            return None
+    def _training_is_due(self) -> bool:
         task = self.task()
-        quiet = time.monotonic() - self._last_change
-        if task.known == self._trained:  # the page has its new guesses; estimating takes longer
-            many = task.count >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
-            unestimated = self.model is not None and task.count != self._estimated
-            return True if unestimated and (many or quiet > REST) else None
+        if self.teacher is None or task.known == self._trained:
+            return False
         before = len(self._trained.labels) if self._trained else 0
-        if quiet < QUIET and abs(task.count - before) < EVERY:
-            return None
-        return False
+        return abs(task.count - before) >= EVERY or self._quiet() >= QUIET
 
-    def _train(self, estimate: bool) -> None:
+    def _estimate_is_due(self) -> bool:
+        """Whether to begin or to continue one."""
+        if self.model is None or self.estimating:
+            return self.estimating
+        labels = len(self.model.known.labels)
+        many = labels >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
+        return labels != self._estimated and (many or self._quiet() > REST)
+
+    def _quiet(self) -> float:
+        return time.monotonic() - self._last_change
+
+    def _train(self) -> None:
         assert self.teacher is not None
         task = self.task()
         self.training = True
         self.on_change()
         try:
-            earlier = self.model.snapshot if self.model else None
-            snapshot = self.teacher.train(task.known, earlier, estimate=estimate)
-            self.model = Model(snapshot, task.numbers) if snapshot is not None else None
+            snapshot = self.teacher.train(task.known, self.model.snapshot if self.model else None)
+            self.model = Model(snapshot, task.known, task.numbers) if snapshot is not None else None
             self.problem = ""
         except FAILURES as error:
             self.problem = f"The last training failed: {_reason(error)}. Your labels are safe."
         self._trained = task.known
-        if estimate or self.model is None:
-            self._estimated = task.count
+        if self.model is None:
+            self.estimating, self._estimated = False, 0
         self.training = False
+        self.on_change()
+
+    def _take_step(self) -> None:
+        """One step of an estimate, which begins with what the model knows now."""
+        assert self.teacher is not None and self.model is not None
+        if not self.estimating:
+            self._steps = self.teacher.estimate(self.model.known, self.model.snapshot)
+            self.estimating, self._estimated = True, len(self.model.known.labels)
+            self.on_change()
+        try:
+            if (estimate := next(self._steps)) is None:
+                return
+            self.model = replace(self.model, snapshot=with_estimate(self.model.snapshot, self.model.known, estimate))
+        except FAILURES as error:
+            self.problem = f"The error could not be estimated: {_reason(error)}. Your labels are safe."
+        self.estimating = False
         self.on_change()
 
 

@@ -21,6 +21,7 @@ def state(session: Session, who: str) -> dict[str, Any]:
     snapshot = model.snapshot if model else None
     return {
         "version": session.version,
+        "you": labels.people.get(who, ""),
         "name": session.dataset.name,
         "table": str(session.book.table.path),
         "total": len(session.askable),
@@ -37,6 +38,7 @@ def state(session: Session, who: str) -> dict[str, Any]:
         ],
         "undo": undo.kind if undo else None,
         "training": session.trainer.training,
+        "estimating": session.trainer.estimating,
         "preparing": session.trainer.preparing,
         "model": {"labels": snapshot.labels, "seconds": round(snapshot.seconds, 1)} if snapshot else None,
         "curve": [_point(point) for point in snapshot.curve] if snapshot else [],
@@ -78,7 +80,10 @@ def card(session: Session, row: int) -> dict[str, Any]:
         "path": image,
         "hash": f"{int(session.dataset.hashes[row]):016x}",
         "seen": CONFLICT if len(values) > 1 else values[0] if values else None,
-        "said": [{"class": labels.resolve(one.number), "who": one.who} for one in labels.said.get(image, ())],
+        "said": [
+            {"class": labels.resolve(one.number), "who": one.who, "person": labels.people.get(one.who, "")}
+            for one in labels.said.get(image, ())
+        ],
         "guesses": _guesses(session, row),
     }
 

@@ -7,13 +7,12 @@ mixtures of images, in several strong views. docs/methods/laplacenet.md.
 import math
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from cotrain.graph import aligned, neighbour_graph, propagate
+from cotrain.graph import aligned, attached, divided, neighbour_graph, propagate
 from cotrain.ops import beta, evaluating, mix, mixed_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Pool, SingleModel, Term, Views, pass_starts
 
@@ -48,21 +47,29 @@ class LaplaceNet(SingleModel):
         return pass_starts(self.first(steps), steps, unlabelled, len(pool.unlabelled))
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """Propagate the labels over the graph of all training images; given labels stay as they are."""
+        """Propagate the labels over the graph of the training images; given labels stay as they are."""
         labels = learner.memory["labels"]
         rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
-        with evaluating(learner.net):
-            features = look(rows)[0, :, pool.classes :]
-        graph = neighbour_graph(features.to(labels.device), self.neighbours)
+        nodes, far = divided(rows, pool.labelled, lambda: rows, learner.generator)
 
-        seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
-        seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
+        def see(some: Tensor) -> Tensor:
+            with evaluating(learner.net):
+                return look(some)[0, :, pool.classes :].to(labels.device)
+
+        features = see(nodes)
+        graph = neighbour_graph(features, self.neighbours)
+        seeds = torch.zeros(len(nodes), pool.classes, dtype=torch.float64)
+        there = torch.isin(pool.labelled, nodes)
+        seeds[torch.searchsorted(nodes, pool.labelled[there]), pool.labels[there]] = 1
         others = ~seeds.any(dim=1)
-        spread = propagate(graph, seeds.numpy())[others.numpy()]
-        reached, shares = spread.any(axis=1), (seeds.sum(dim=0) / len(pool.labelled)).numpy()
-        classes = np.where(reached, 0, -1)
-        classes[reached] = aligned(spread[reached], shares).argmax(axis=1)
-        labels[rows[others]] = torch.from_numpy(classes).to(labels.device)
+        shares = (pool.labels.bincount(minlength=pool.classes).double() / len(pool.labels)).numpy()
+        spread = propagate(graph, seeds.numpy())
+        reached = others.numpy() & spread.any(axis=1)
+        spread[reached] = aligned(spread[reached], shares)
+        labels[nodes] = classes_of(torch.from_numpy(spread)).to(labels.device)
+        given = torch.where(others[:, None], torch.from_numpy(spread), seeds).to(features)
+        for some, heard in attached(far, see, features, given, self.neighbours):
+            labels[some] = classes_of(heard)
         labels[pool.labelled] = pool.labels.to(labels.device)
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
@@ -86,3 +93,8 @@ class LaplaceNet(SingleModel):
         """One-hot; uniform for an image that no label has reached."""
         known = F.one_hot(labels.clamp(min=0), classes).float()
         return torch.where((labels < 0)[:, None], 1 / classes, known)
+
+
+def classes_of(spread: Tensor) -> Tensor:
+    """The class that reached each image most; -1 where none did."""
+    return torch.where(spread.any(dim=1), spread.argmax(dim=1), -1)

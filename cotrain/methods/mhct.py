@@ -12,11 +12,11 @@ from pydantic import Field
 from torch import Tensor
 
 from cotrain.ops import confident, heads_cross_entropy, majority_of_others
-from cotrain.types import Batch, Learner, Losses, Method, Term, Views
+from cotrain.types import MOST_HEADS, Batch, Learner, Losses, Method, Term, Views
 
 
 class MultiHeadCoTraining(Method):
-    heads: int = Field(3, ge=1, description="classification heads M on the shared trunk")
+    heads: int = Field(3, ge=1, le=MOST_HEADS, description="classification heads M on the shared trunk")
     strong_views: Literal["per_head", "shared"] = Field(
         "per_head", description="one strong view for each head, or one shared by all heads (ablation 2)"
     )

@@ -1,19 +1,25 @@
 """Multi-Head Co-Training whose vote also hears the neighbours: our variant for features that mean something already.
 
 The labels spread over a graph that joins similar images. When a head votes on an image, its prediction is averaged with
-what reached the image over the graph. The first graph compares the trunk's features; later ones, what the heads have
-learned to see. docs/methods/mhct_graph.md.
+what reached the image over the graph. The first graph compares the trunk's features, standardised; later ones, what the
+heads have learned to see. docs/methods/mhct_graph.md.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from cotrain.graph import aligned, neighbour_graph, propagate
+from cotrain.graph import aligned, attached, divided, neighbour_graph, propagate
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.ops import evaluating, heads_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Pool, Term
+
+See = Callable[[Tensor], Tensor]  # rows -> (n, D) features
+DENSE = 1 << 25  # images x classes whose spread is stored completely
+KEPT = 16  # classes of each image that are stored otherwise
 
 
 class GraphCoTraining(MultiHeadCoTraining):
@@ -30,27 +36,44 @@ class GraphCoTraining(MultiHeadCoTraining):
         return nn.Identity()
 
     def init(self, pool: Pool) -> dict[str, Tensor]:
-        return {"spread": torch.zeros(pool.images, pool.classes)}
+        """What reached each image, by class. Of very many images and classes, the KEPT likeliest classes of each."""
+        if pool.images * pool.classes <= DENSE or pool.classes <= KEPT:
+            return {"spread": torch.zeros(pool.images, pool.classes)}
+        kept = (pool.images, KEPT)
+        return {"spread": torch.zeros(kept), "classes": torch.zeros(kept, dtype=torch.int32)}
 
     def refresh_steps(self, pool: Pool, steps: int, unlabelled: int) -> set[int]:
         return {steps * number // self.rounds for number in range(self.rounds)}
 
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
-        """Spread the labels over the graph of all training images. Given labels stay; rows without any stay zero."""
+        """Spread the labels over the graph of the training images. Given labels stay; rows without any stay zero.
+
+        If there are too many images for one graph, only those that training will use take part, and a sample of them
+        makes the graph.
+        """
         rows = torch.cat([pool.labelled, pool.unlabelled]).unique()
+        nodes, others = divided(rows, pool.labelled, look.upcoming, learner.generator)
         first = learner.step == 0
-        features = trunk_features(look, rows) if first else hidden_features(look, rows, pool.classes, learner)
+        see = look.features if first else hidden_features(look, pool.classes, learner)
+        features = see(nodes)
+        if first:
+            features, see = standardised(features, see)
         graph = neighbour_graph(features, self.neighbours, keep=first)
-        seeds = torch.zeros(len(rows), pool.classes, dtype=torch.float64)
-        seeds[torch.searchsorted(rows, pool.labelled), pool.labels] = 1
+        seeds = torch.zeros(len(nodes), pool.classes, dtype=torch.float64)
+        there = torch.isin(pool.labelled, nodes)
+        seeds[torch.searchsorted(nodes, pool.labelled[there]), pool.labels[there]] = 1
         reached = propagate(graph, seeds.numpy(), self.reach)
         spread = torch.from_numpy(reached if pool.shares is None else aligned(reached, pool.shares.numpy()))
-        spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread)
-        learner.memory["spread"][rows] = spread.to(learner.memory["spread"])
+        spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread).float()
+        keep(learner.memory, nodes, spread)
+        for some, heard in attached(others, see, features, spread, self.neighbours):
+            keep(learner.memory, some, heard)
+        if not there.all():
+            keep(learner.memory, pool.labelled, F.one_hot(pool.labels, pool.classes).float())
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled, weak, strong = self.predict(learner.net, batch)
-        spread = learner.memory["spread"][batch.unlabelled_rows]
+        spread = kept(learner.memory, batch.unlabelled_rows, weak.shape[-1])
         pseudo_labels, selected = self.pseudo_label(self.with_neighbours(weak, spread))
         supervised = heads_cross_entropy(labelled, batch.y).mean(dim=1).sum()
         unsupervised = self.unsupervised(strong, pseudo_labels, selected, len(batch.unlabelled_rows))
@@ -64,14 +87,34 @@ class GraphCoTraining(MultiHeadCoTraining):
         return torch.lerp(weak.float().softmax(dim=-1), spread.expand_as(weak), share).clamp(min=1e-12).log()
 
 
-def trunk_features(look: Look, rows: Tensor) -> Tensor:
-    """(n, D) features of the trunk, standardised."""
-    features = look.features(rows).float()
-    return (features - features.mean(dim=0)) / features.std(dim=0).clamp(min=1e-4)
+def keep(memory: dict[str, Tensor], rows: Tensor, spread: Tensor) -> None:
+    """Store what reached these images."""
+    if "classes" in memory:
+        spread, classes = spread.topk(KEPT, dim=1)
+        memory["classes"][rows] = classes.to(memory["classes"])
+    memory["spread"][rows] = spread.to(memory["spread"])
 
 
-def hidden_features(look: Look, rows: Tensor, classes: int, learner: Learner) -> Tensor:
-    """(n, M D) what the last layer of each head sees, side by side; every head counts the same."""
-    with evaluating(learner.net):
-        hidden = look(rows)[:, :, classes:].float()
-    return torch.cat([*F.normalize(hidden, dim=-1)], dim=-1)
+def kept(memory: dict[str, Tensor], rows: Tensor, classes: int) -> Tensor:
+    """(n, C) what reached these images."""
+    spread = memory["spread"][rows]
+    if "classes" not in memory:
+        return spread
+    return spread.new_zeros(len(rows), classes).scatter_(1, memory["classes"][rows].long(), spread)
+
+
+def standardised(features: Tensor, see: See) -> tuple[Tensor, See]:
+    """The features with mean 0 and standard deviation 1, and what sees other images on the same scale."""
+    mean, std = features.mean(dim=0), features.std(dim=0).clamp(min=1e-4)
+    return (features - mean) / std, lambda rows: (see(rows) - mean) / std
+
+
+def hidden_features(look: Look, classes: int, learner: Learner) -> See:
+    """From rows to (n, M D) what the last layer of each head sees, side by side; every head counts the same."""
+
+    def see(rows: Tensor) -> Tensor:
+        with evaluating(learner.net):
+            hidden = look(rows)[:, :, classes:].float()
+        return torch.cat([*F.normalize(hidden, dim=-1)], dim=-1)
+
+    return see

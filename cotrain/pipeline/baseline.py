@@ -33,7 +33,7 @@ def wants_baseline(config: Config) -> bool:
 def has_baseline(run: Run, dataset: Dataset) -> bool:
     """False without held-out labelled images, which the comparison needs. On features it is cheap and always there."""
     held_out = bool(run.split.test or run.split.valid)
-    return wants_baseline(run.config) and (held_out or dataset.bank is not None)
+    return wants_baseline(run.config) and (held_out or dataset.has_features)
 
 
 def baseline_config(config: Config) -> Config:
@@ -48,8 +48,9 @@ def logistic_config(config: Config) -> Config:
 
 
 def uses_logistic(config: Config, dataset: Dataset) -> bool:
-    """Only pooled features of a frozen trunk are a vector per image."""
-    return wants_baseline(config) and dataset.bank is not None and dataset.bank.shape[1:] == (1, 1)
+    """Only the rows of a table and the pooled features of a frozen trunk are vectors."""
+    vectors = dataset.features is not None or (dataset.bank is not None and dataset.bank.shape[1:] == (1, 1))
+    return wants_baseline(config) and vectors
 
 
 def logistic_net(config: Config, dataset: Dataset, split: Split) -> MultiHead:

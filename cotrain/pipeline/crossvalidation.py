@@ -22,6 +22,7 @@ from cotrain.evaluation.outputs import error_interval, head_logits
 from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import baseline_config, logistic_net, uses_logistic
+from cotrain.pipeline.rivals import rivals_of
 from cotrain.progress import counted
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
@@ -53,7 +54,7 @@ class Estimate:
 
 def is_cross_validated(config: Config, dataset: Dataset) -> bool:
     """On features, training takes seconds, so that it can be repeated."""
-    return config.run.baseline and config.run.repeats > 0 and dataset.bank is not None
+    return config.run.baseline and config.run.repeats > 0 and dataset.has_features
 
 
 def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) -> list[Fold]:
@@ -90,7 +91,7 @@ def cross_validate(
     folds = folds_of(run.split, dataset.labels, config.run.folds, config.run.repeats, config.run.seed)
     if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
         return None
-    trainers = trainers_of(config, dataset, device)
+    trainers: dict[str, Trainer] = {**trainers_of(config, dataset, device), **rivals_of(config, dataset)}
     path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():
@@ -98,7 +99,7 @@ def cross_validate(
             if key not in found or found[key].dtype != np.float32 or found[key].shape[1:] != shape:
                 found[key] = train(fold.split, fold.held).numpy()
         _write(path, found)
-    wrong = {name: _wrong(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
+    wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])
     logits = np.concatenate([found[f"{OURS}/{number}"] for number in once], axis=1)
@@ -131,7 +132,7 @@ def trainers_of(config: Config, dataset: Dataset, device: torch.device) -> dict[
     return trainers
 
 
-def _wrong(
+def mistakes(
     name: str, folds: Sequence[Fold], found: Mapping[str, NDArray], labels: Tensor, rule: str
 ) -> dict[int, list[bool]]:
     """For each labelled row, whether it was misclassified in each repeat."""

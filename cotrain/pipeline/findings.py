@@ -60,7 +60,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     config, rule = run.config, run.config.run.ensemble
     model = load(run.folder, device=config.run.device, model=config.model.own, use=METHOD)
     chosen = selection_of(config, dataset, run.split)
-    found = strangers_of(run, dataset, model, chosen)
+    found = strangers_of(run, dataset, model, chosen, held_out)
     write_belonging(run.belonging_path, found.belonging)
     predicted = _classes(_logits(model, dataset, found.rows), rule)
     left_out = np.isin(found.rows, chosen.left_out)
@@ -95,20 +95,22 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     }
 
 
-def strangers_of(run: Run, dataset: Dataset, model: Model, chosen: Selection) -> Strangers:
+def strangers_of(
+    run: Run, dataset: Dataset, model: Model, chosen: Selection, held_out: Outputs | None = None
+) -> Strangers:
     """By the neighbours if there is a bank, otherwise by the heads."""
-    unlabelled = np.setdiff1d(run.split.unlabelled, run.split.labelled)
+    unlabelled = np.setdiff1d(run.split.unlabelled, run.split.labelled).astype(np.int64)
     belonging: Belonging
     if dataset.bank is not None:
         known = chosen.neighbours or neighbours_of(dataset, run.split, run.config.run.seed)
-        belonging, held_out = by_neighbours(known), True
-        p_values = training_p_values(known, belonging)[np.searchsorted(known.rows, unlabelled)]
+        belonging, honest = by_neighbours(known), True
+        p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
     else:
-        rows, held_out = np.asarray(run.split.valid or run.split.labelled), bool(run.split.valid)
-        belonging = by_heads(model.logits_of(dataset, rows), run.config.run.ensemble)
+        compared, honest = held_out or _own_outputs(run, dataset, model), bool(held_out or run.split.valid)
+        belonging = by_heads(compared.logits, run.config.run.ensemble)
         p_values = belonging.p_values(np.empty((0, 0), np.float32), _logits(model, dataset, unlabelled))
     order = np.argsort(p_values, kind="stable")
-    return Strangers(unlabelled[order], p_values[order], belonging, held_out)
+    return Strangers(unlabelled[order], p_values[order], belonging, honest)
 
 
 def _own_outputs(run: Run, dataset: Dataset, model: Model) -> Outputs:

@@ -31,7 +31,7 @@ from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import LABELLED_ONLY, Run, reserve_folder
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
@@ -40,6 +40,7 @@ from cotrain.types import UserError
 
 WORTH_ESTIMATING = 200  # steps
 PHOTOS, FROM_SCRATCH = "photos", "small32"  # the recipes for a pretrained network and for one from scratch
+TABLE = "features"  # the recipe for tables
 PHOTOGRAPH = 48  # shorter side in pixels, from which on a grey image counts as a photograph
 
 
@@ -119,10 +120,12 @@ def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
     return replace(network, recorded=known) if unavailable else network
 
 
-def _write_page(run: Run, dataset: Dataset) -> None:
-    from cotrain.report.page import write_report  # matplotlib is slow to import
+def _write_report(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.card import write_card  # matplotlib is slow to import
+    from cotrain.report.page import write_report
 
     write_report(run, dataset)
+    write_card(run)
 
 
 def _track_figures(run: Run, dataset: Dataset) -> None:
@@ -153,7 +156,7 @@ def trained(
         dataset = with_bank(dataset, run.config, console, ranks)
     result = _result(run, dataset, ranks, console, part_of)
     if run.config.run.report:
-        ranks.from_first(lambda: _write_page(run, dataset))
+        ranks.from_first(lambda: _write_report(run, dataset))
     if run.config.run.track == "tensorboard":
         ranks.from_first(lambda: _track_figures(run, dataset))
     return result
@@ -196,7 +199,8 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
 def better_model(summary: Mapping[str, Any] | None) -> str:
     """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels."""
     against = (summary or {}).get("against")
-    return against["baseline"] if against and against["word"] == "hurt" else METHOD
+    hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
+    return against["baseline"] if against and hurt else METHOD
 
 
 @contextmanager
@@ -215,6 +219,7 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "seed": run.config.run.seed,
         "labels": len(run.split.labelled),
         "unlabelled": len(run.split.unlabelled),
+        "labels_by_class": dataset.labels[list(run.split.labelled)].bincount(minlength=len(dataset.classes)).tolist(),
         "classes": len(dataset.classes),
         "method": run.config.method.name,
         "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
@@ -244,11 +249,18 @@ def default_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
 
     Colour images and larger grey ones get a pretrained network, unless the user chose another one.
     """
+    if dataset.features is not None:
+        return with_fewer(recipe_named(TABLE), dataset)
     name = recipe_for_backbone(changes)
     if name is None and (dataset.source == "digits" or not is_photographic(dataset)):
         return scratch_config(dataset)
     config = recipe_named(name or PHOTOS).changed({"augment.flip": dataset.mirror})
-    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))  # a small folder has fewer images than a batch
+    return with_fewer(config, dataset)
+
+
+def with_fewer(config: Config, dataset: Dataset) -> Config:
+    """With fewer unlabelled images per step, if there are not as many."""
+    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))
     return config.changed({"optim.unlabelled": fewer}) if fewer < config.unlabelled else config
 
 

@@ -25,6 +25,8 @@ PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step is a p
 def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
     config, split = run.config, run.split
     height, width, _ = dataset.shape
+    if dataset.features is not None:
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; {dataset.kept}"
     if dataset.paths:
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
         yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
@@ -32,10 +34,8 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
     pretrained = is_pretrained(config.model.backbone)
     if wants_baseline(config) and not pretrained and not has_baseline(run, dataset):
         yield "no labelled-only baseline is trained, because there are no test images to compare it on"
-    images = (
-        f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test images"
-    )
-    yield f"{images}; {network(config)}, on {device} -> {run.folder}"
+    counts = f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test"
+    yield f"{counts} {dataset.unit}s; {network(config)}, on {device} -> {run.folder}"
     yield from why_network(config, dataset)
     if ranks.size > 1:
         scope = "across processes" if synchronised(config, device, ranks) else "within each process"
@@ -60,9 +60,10 @@ def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
     )
 
 
-def is_estimated(config: Config) -> bool:
+def is_estimated(config: Config, dataset: Dataset) -> bool:
     """Whether the error without test images will be estimated by cross-validation."""
-    return has_frozen_trunk(config) and config.run.baseline and config.run.repeats > 0
+    frozen = has_frozen_trunk(config) or dataset.has_features
+    return frozen and config.run.baseline and config.run.repeats > 0
 
 
 def has_frozen_trunk(config: Config) -> bool:
@@ -92,20 +93,23 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
         yield f"left out as unreadable: {path} ({why}){more}"
     if not split.test:
-        yield "there are no test images, provided or set aside" + (
-            ": the error is estimated by cross-validation over the labelled images"
-            if is_estimated(config)
+        yield f"there are no test {dataset.unit}s, provided or set aside" + (
+            f": the error is estimated by cross-validation over the labelled {dataset.unit}s"
+            if is_estimated(config, dataset)
             else ", so the test error will be unknown"
         )
     elif not len(dataset.test):
         yield (
-            f"no test images were provided, so {len(split.test):,} labelled images are set aside for testing "
-            "(data.test_share=0 trains on all)"
+            f"no test {dataset.unit}s were provided, so {len(split.test):,} labelled {dataset.unit}s are set aside for "
+            "testing (data.test_share=0 trains on all)"
         )
     if (config.robust.trust_labels < 1 or config.robust.class_shares == "estimate") and not has_frozen_trunk(config):
         yield "robust.trust_labels and class_shares=estimate need a frozen pretrained network; they have no effect here"
     if leaked := len(leaks(dataset, split)):
-        yield f"{leaked:,} of {len(split.test):,} test images are also training images, so the error is too optimistic"
+        yield (
+            f"{leaked:,} of {len(split.test):,} test {dataset.unit}s are also training {dataset.unit}s, so the error "
+            "is too optimistic"
+        )
 
 
 def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:

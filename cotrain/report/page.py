@@ -6,7 +6,7 @@ Everything is read from the run folders; only the images also need the data.
 import base64
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
 
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
@@ -21,12 +23,13 @@ from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.predict import METHOD, fitted_temperature, load
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, verdict
-from cotrain.progress import clock
+from cotrain.progress import clock, worded
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
 from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
+from cotrain.report.rows import ShownRows, shown_rows
 from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
 from cotrain.report.test_results import WORDS as TEMPERATURES
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
@@ -44,7 +47,12 @@ WORDS = {
     "hurt": "The unlabelled images hurt",
 }
 
-BASELINES = {LABELLED_ONLY: "baseline (labelled images only)", LOGISTIC: "logistic regression on the same features"}
+BASELINES = {
+    LABELLED_ONLY: "baseline (labelled images only)",
+    LOGISTIC: "logistic regression on the same features",
+    "random_forest": "random forest on the same features",
+    "label_spreading": "label spreading over the same features",
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Shown:
     classes: tuple[str, ...]
     split: str  # its hash
     heads: int
+    unit: str  # image, or row of a table
     result: dict[str, Any]
     learning: list[Figure]
     errors_logged: bool
@@ -81,6 +90,7 @@ class Shown:
     votes: Mapping[str, float] | None  # the heads' votes on unlabelled images, in percent
     search: Search | None  # images to label next; needs the data
     images: Images | None
+    rows: ShownRows | None  # of a table
     doubtful: Doubtful | None  # images and labels to check; needs the data
     without: str  # why there are no images
     strong_missing: bool  # strong views are not drawn, because CTAugment's depend on its learned state
@@ -133,7 +143,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
     tested = parts.get("test", parts.get(HELD_OUT))
     results = Results(tested, rule, temperature, bins) if tested is not None else None
-    without, search, images = subject.without, None, None
+    without, search, images, rows = subject.without, None, None, None
     if dataset is not None:
         run.check_data(dataset)
         search = pictures.search(
@@ -141,6 +151,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         )
         if pictures.can_be_drawn(dataset):
             images = _images(run, dataset, tested, temperature, search)
+        elif dataset.features is not None:
+            mistakes = pictures.most_confident(tested, rule, temperature, classes) if tested is not None else []
+            rows = shown_rows(dataset.features, mistakes, search.doubts)
         else:
             without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
     return Shown(
@@ -148,6 +161,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         classes=classes,
         split=run.split.hash,
         heads=run.config.method.heads,
+        unit=run.config.unit,
         result=result,
         learning=learning_curves(run, ON_PAGE),
         errors_logged=has_errors(run),
@@ -158,6 +172,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         votes=last_votes(run),
         search=search,
         images=images,
+        rows=rows,
         doubtful=doubtful_of(run, dataset),
         without=without,
         strong_missing=run.config.method.views.ctaugment != "none",
@@ -222,15 +237,16 @@ def notes_on(shown: Sequence[Shown]) -> list[str]:
 def page(shown: Sequence[Shown]) -> str:
     parts = files("cotrain.report") / "templates"
     script = (parts / "sort.js").read_text(encoding="utf-8")
-    return _template().render(
+    unit = "row" if all(one.unit == "row" for one in shown) else "image"
+    return _template(unit).render(
         runs=shown,
         notes=notes_on(shown),
         ours=OURS,
         style=(parts / "report.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        words=WORDS,
-        baselines=BASELINES,
+        words={key: worded(text, unit) for key, text in WORDS.items()},
+        baselines={key: worded(text, unit) for key, text in BASELINES.items()},
         how_to_read_reliability=RELIABILITY,
         temperatures=TEMPERATURES,
         fitted=FITTED,
@@ -238,9 +254,19 @@ def page(shown: Sequence[Shown]) -> str:
     )
 
 
+class InRows(Extension):
+    """Says of rows what the templates say of images. Only their own text changes, not what is filled in."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        for token in stream:
+            own = token.type == "data" or (token.type == "string" and " " in token.value)  # a sentence, not a key
+            yield Token(token.lineno, token.type, worded(token.value, "row")) if own else token
+
+
 @cache
-def _template() -> Template:
+def _template(unit: str) -> Template:
     environment = Environment(
+        extensions=[InRows] if unit == "row" else [],
         loader=PackageLoader("cotrain.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,

@@ -88,25 +88,46 @@ def uri_of(png: bytes) -> str:
 
 
 def can_be_drawn(dataset: Dataset) -> bool:
-    return dataset.shape[-1] in (1, 3)
+    return dataset.features is None and dataset.shape[-1] in (1, 3)
 
 
 def name_of(dataset: Dataset, row: int) -> str:
     return dataset.paths[row] if dataset.paths else f"row {row}"
 
 
-def confident_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
+@dataclass(frozen=True)
+class Mistake:
+    row: int
+    predicted: str
+    probability: float
+    label: str
+
+    @property
+    def words(self) -> str:
+        return f"predicted {self.predicted}, {100 * self.probability:.1f} %; label {self.label}"
+
+
+def most_confident(test: Outputs, rule: str, temperature: float | None, classes: tuple[str, ...]) -> list[Mistake]:
     """Misclassified test images, the most confident first."""
     predicted, probability = predicted_and_confidence(test.logits, rule, temperature or 1.0)
     wrong = (predicted != test.labels).nonzero()[:, 0]
     order = wrong[torch.argsort(probability[wrong], descending=True, stable=True)][:SHOWN]
-    classes, mistakes = dataset.classes, []
-    for place in order.tolist():
-        row = int(test.rows[place])
-        guess, label = classes[int(predicted[place])], classes[int(test.labels[place])]
-        words = f"predicted {guess}, {100 * float(probability[place]):.1f} %; label {label}"
-        mistakes.append(Picture(picture_of_row(dataset, row), name_of(dataset, row), words))
-    return mistakes
+    return [
+        Mistake(
+            int(test.rows[place]),
+            classes[int(predicted[place])],
+            float(probability[place]),
+            classes[int(test.labels[place])],
+        )
+        for place in order.tolist()
+    ]
+
+
+def confident_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
+    return [
+        Picture(picture_of_row(dataset, one.row), name_of(dataset, one.row), one.words)
+        for one in most_confident(test, rule, temperature, dataset.classes)
+    ]
 
 
 def search(model: Model, dataset: Dataset, split: Split) -> Search:
@@ -159,7 +180,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
     """A few unlabelled images with the views used in training."""
     rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
     rows = evenly(np.asarray(split.unlabelled, np.int64), images)
-    held, (places,) = near(dataset.images, [rows], torch.device("cpu"))
+    held, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
     wanted, policy, count = config.method.views, config.augment, len(rows)
     draws = {"image": (1, draw_plain(count))}
     if wanted.weak_augment:

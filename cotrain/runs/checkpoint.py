@@ -115,7 +115,8 @@ def restore_optimizer(
     keys: dict[str, set[str]] = {}
     for place, tensor in memory.items():
         key, _, name = place.partition(".")
-        if name not in parameters or (tensor.ndim and tensor.shape != parameters[name].shape):
+        fits = name in parameters and tensor.is_floating_point() and tensor.shape in ((), parameters[name].shape)
+        if not fits:
             raise UserError(f"{where} does not fit this run: its optimizer.{place} belongs to another network")
         keys.setdefault(name, set()).add(key)
         like = parameters[name] if tensor.ndim else tensor  # the step count stays on the CPU

@@ -105,13 +105,13 @@ class StepProgress:
         self.first, self.began, self.last_line = done, time.monotonic(), time.monotonic()
         self.values = ""
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=8),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:.1f}/s"),
+            TextColumn("{task.fields[rate]:.1f}/s", markup=False),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[in_all]}"),
-            TextColumn("{task.fields[values]}"),
+            TextColumn("{task.fields[in_all]}", markup=False),
+            TextColumn("{task.fields[values]}", markup=False),
             console=console,
             disable=not console.is_terminal,
         )

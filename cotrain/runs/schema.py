@@ -6,10 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+MOST_CHANNELS = 1024  # of an image
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 
 COMMAND = TypeAdapter(str)
-PACKAGES = TypeAdapter(dict[str, "Package"])
 
 
 class File(BaseModel):
@@ -24,6 +24,9 @@ class Package(File):
     version: str
 
 
+PACKAGES = TypeAdapter(dict[str, Package])
+
+
 class Header(File):
     """The JSON in the header of a safetensors file."""
 
@@ -31,21 +34,30 @@ class Header(File):
     facts: dict[str, Any]
 
 
+class ColumnFacts(File):
+    name: str
+    categories: list[str] | None  # None: numbers
+
+
 class ModelFacts(File):
-    """What is needed besides its weights to use a model on new images."""
+    """What is needed besides its weights to use a model on new images, or on new rows of a table."""
 
     config: dict[str, Any]
     classes: list[str] = Field(min_length=1)
     size: Annotated[list[Side], Field(min_length=2, max_length=2)]  # height, width
-    channels: int = Field(ge=1, le=1024)
+    channels: int = Field(ge=1)
     mean: list[Number] = []
     std: list[Annotated[Number, Field(gt=0)]] = []
     trunk: str | None = None  # identifies the weights of the frozen trunk; older runs do not know theirs
+    columns: list[ColumnFacts] = []  # of a table
 
     @model_validator(mode="after")
     def _per_channel(self) -> "ModelFacts":
-        if not len(self.mean) == len(self.std) or len(self.mean) not in (0, self.channels):
-            raise ValueError(f"mean and std must have one number for each of the {self.channels} channels")
+        expected, what = (len(self.columns), "columns") if self.columns else (self.channels, "channels")
+        if not len(self.mean) == len(self.std) or len(self.mean) not in (0, expected):
+            raise ValueError(f"mean and std must have one number for each of the {expected} {what}")
+        if not self.columns and self.channels > MOST_CHANNELS:
+            raise ValueError(f"images have at most {MOST_CHANNELS} channels, not {self.channels}")
         return self
 
 
@@ -164,6 +176,7 @@ class ResultFacts(File):
     seconds: Annotated[Number, Field(ge=0, lt=1e12)] = 0.0
     seed: Count = 0
     labels: Count = 0
+    labels_by_class: list[Count] | None = None
     parameters: Count = 0
     leaks: Count = 0
     ranks: Count = 1

@@ -90,9 +90,9 @@ def decoded(decode: Callable[[], T]) -> T:
     """
     try:
         return decode()
-    except (UserError, OSError):
-        raise
     except Exception as error:
+        if isinstance(error, UserError) or (isinstance(error, OSError) and error.errno):  # the disk, not the content
+            raise
         raise ValueError(reason(error)) from error
 
 

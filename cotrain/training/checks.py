@@ -4,13 +4,17 @@ import numpy as np
 import torch
 
 from cotrain.augment import draw_weak
-from cotrain.config import Config
+from cotrain.config import TABLE_BACKBONE, Config
 from cotrain.data import Dataset, Split
+from cotrain.data.memory import free_memory
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
+from cotrain.model.own import is_import_path
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import Method, UserError
+
+COPIES = 8  # of a step's logits in memory, with their gradients
 
 
 def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
@@ -28,7 +32,10 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         )
     check_tracker(config.run.track)
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
-    draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
+    if dataset.features is not None:
+        _check_table(config, dataset)
+    else:
+        draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     if config.method.views.ctaugment != "none" and channels not in (1, 3):
         raise UserError(f"{config.method.name} uses CTAugment, which needs 1 or 3 channels; the images have {channels}")
     few = min(config.optim.labelled, config.unlabelled, 2)
@@ -45,6 +52,20 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         reason = str(error).splitlines()[0]
         size = f"{height}x{width} with {channels} channels"
         raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
+
+
+def _check_table(config: Config, dataset: Dataset) -> None:
+    if config.model.backbone != TABLE_BACKBONE and not is_import_path(config.model.backbone):
+        raise UserError(f"model.backbone={config.model.backbone} takes images; {dataset.name} is a table: use features")
+    if config.method.views.ctaugment != "none":
+        raise UserError(f"{config.method.name} augments pixels; choose another method for a table, such as mhct")
+    logits = config.method.heads * (config.optim.labelled + 2 * config.unlabelled) * len(dataset.classes)
+    needed, free = COPIES * 4 * logits / 1e9, free_memory()
+    if needed > free:
+        raise UserError(
+            f"{dataset.name} has {len(dataset.classes):,} classes, so that a step needs {needed:.3g} GB of memory, and "
+            f"only {free:.3g} GB is free; merge rare classes, or set optim.unlabelled to fewer rows"
+        )
 
 
 def check_works_on_features(method: Method) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from cotrain.config import Config
-from cotrain.data import BankSource, BatchSource, Dataset, Source, Split
+from cotrain.data import BankSource, BatchSource, Dataset, FeatureSource, Source, Split
 from cotrain.device import pick_precision
 from cotrain.evaluation.head_stats import warnings_of_log
 from cotrain.evaluation.outputs import Looking
@@ -71,7 +71,7 @@ def source_of(
     ranks: Ranks = ALONE,
     kind: type[Source] = Source,
 ) -> BatchSource:
-    """The batches: views of pixels, or of the features of a bank if the dataset has one."""
+    """The batches: views of pixels, of the features of a bank if the dataset has one, or of the rows of a table."""
     sizes = {
         "labelled": config.optim.labelled,
         "unlabelled": config.unlabelled,
@@ -80,6 +80,8 @@ def source_of(
     }
     if dataset.bank is not None:
         return BankSource(dataset, split, config.method.views, device=device, **sizes)
+    if dataset.features is not None:
+        return FeatureSource(dataset, split, config.features, config.method.views, device=device, **sizes)
     return kind(
         dataset,
         split,
@@ -134,10 +136,13 @@ def refresh(config: Config, state: State, pool: Pool, source: BatchSource, ranks
     """Update the method's memory, once per pass or round. Rank 0 does it for all ranks."""
     generator = source.generator(state.step)
     learner = Learner(state.net, state.average.net, state.step, config.optim.steps, generator, state.memory)
+    later = (step for step in config.method.refresh_steps(pool, learner.steps, config.unlabelled) if step > state.step)
+    until = min(later, default=learner.steps)
+    look = Looking(state.net, source.inputs, lambda: source.unlabelled_of(state.step, until))
 
     def refreshed() -> dict[str, Tensor]:
         with seeded(generator, ranks):
-            config.method.refresh(learner, pool, Looking(state.net, source.inputs))
+            config.method.refresh(learner, pool, look)
         return {name: tensor.cpu() for name, tensor in state.memory.items()}
 
     for name, tensor in ranks.from_first(refreshed).items():
@@ -214,7 +219,7 @@ def train(
 
 @sleeping_when_busy()
 def trained_net(config: Config, dataset: Dataset, split: Split, device: torch.device) -> MultiHead:
-    """Train without a run folder, in seconds, and return the averaged network: for cross-validation on a bank."""
+    """Train without a run folder, in seconds, and return the averaged network: for cross-validation on features."""
     keep_freed_memory()
     split, shares = selection_of(config, dataset, split).used
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.evaluation.neighbours import Neighbours, neighbours_of
-from cotrain.evaluation.outliers import ByNeighbours, by_neighbours, share_of_strangers, training_p_values
+from cotrain.evaluation.outliers import by_neighbours, share_of_strangers, training_p_values
 from cotrain.evaluation.shares import Shares, estimate_shares, read_shares
 from cotrain.evaluation.suspects import most_disputed
 
@@ -34,8 +34,6 @@ class Selection:
     distrusted: Rows = field(default_factory=_no_rows)  # labelled images whose labels are not used
     shares: Shares | None = None  # (C,) of the classes among the unlabelled images; None: nothing is assumed
     neighbours: Neighbours | None = None
-    belonging: ByNeighbours | None = None
-    p_values: NDArray[np.float64] | None = None  # (n,) of `neighbours.rows`
 
     @property
     def used(self) -> tuple[Split, Shares | None]:
@@ -53,14 +51,14 @@ def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
         return Selection(split, shares=shares)
     known = neighbours_of(dataset, split, config.run.seed)
     belonging = by_neighbours(known)
-    p_values = training_p_values(known, belonging)
-    others = np.setdiff1d(np.arange(len(known.rows)), known.labelled)
-    junk = share_of_strangers(p_values[others], len(known.labelled)) >= SUSPICIOUS
-    left_out = known.rows[p_values <= robust.false_alarms] if junk else _no_rows()
+    others = np.setdiff1d(split.unlabelled, split.labelled).astype(np.int64)
+    p_values = training_p_values(known, belonging, dataset.bank, others)
+    junk = share_of_strangers(p_values, len(known.labelled)) >= SUSPICIOUS
+    left_out = others[p_values <= robust.false_alarms] if junk else _no_rows()
     distrusted = known.rows[known.labelled[most_disputed(known.held_out, known.labels, 1 - robust.trust_labels)]]
     if robust.class_shares == "estimate":
-        kept = others[~np.isin(known.rows[others], left_out)]
-        guesses = known.guesses[kept if len(kept) else known.labelled]
+        kept = np.isin(known.rows, np.setdiff1d(others, left_out))
+        guesses = known.guesses[kept if kept.any() else known.labelled]
         shares = estimate_shares(known.labels, known.held_out_guesses, guesses, len(dataset.classes)).share
     chosen = split.model_copy(
         update={
@@ -68,7 +66,7 @@ def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
             "labelled": tuple(np.setdiff1d(split.labelled, distrusted).tolist()),
         }
     )
-    return Selection(chosen, left_out, distrusted, shares, known, belonging, p_values)
+    return Selection(chosen, left_out, distrusted, shares, known)
 
 
 def known_shares(config: Config, dataset: Dataset) -> Shares | None:

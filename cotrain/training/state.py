@@ -12,7 +12,7 @@ from torch import Tensor
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
-from cotrain.data.inputs import BankInputs, ImageInputs, Inputs
+from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs
 from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
@@ -81,8 +81,10 @@ def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) 
 def inputs_of(config: Config, dataset: Dataset, split: Split) -> Inputs:
     if dataset.bank is not None:
         return BankInputs(dataset.bank)
+    if dataset.features is not None:
+        return FeatureInputs(dataset.features, *dataset.pixel_statistics(np.asarray(split.unlabelled)))
     known = config.pixel_statistics(len(dataset.classes), dataset.shape[-1])
-    return ImageInputs(dataset.images, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
+    return ImageInputs(dataset.pixels, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
 
 
 @torch.no_grad()

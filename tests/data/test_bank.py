@@ -135,6 +135,13 @@ def test_a_pass_uses_every_unlabelled_image_once(data: Dataset, split: Split) ->
     assert np.array_equal(rows[0], seen[12:24])
 
 
+@pytest.mark.parametrize("views", [Views(weak=1), Views(weak=1, every_pass=True)])
+def test_the_rows_of_coming_steps_are_known(data: Dataset, split: Split, views: Views) -> None:
+    batches = source(data, split, views)
+    seen = np.concatenate([batches.batch(step).unlabelled_rows for step in range(2, 5)])
+    assert np.array_equal(batches.unlabelled_of(2, 5), np.unique(seen))
+
+
 def test_no_label_of_an_unlabelled_image_is_visible(data: Dataset, split: Split) -> None:
     hidden = data.labels.clone()
     hidden[[row for row in split.unlabelled if row not in split.labelled]] = -1

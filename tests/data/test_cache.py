@@ -74,6 +74,47 @@ def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
         assert open_data(folder).fingerprint == first.fingerprint
 
 
+@pytest.mark.parametrize("memory", [0, 1])
+def test_changed_pixels_are_decoded_again_with_one_line(tmp_path: Path, memory: int) -> None:
+    folder = by_class(tmp_path / "photos")
+    whole = open_data(folder, memory=0)
+    assert isinstance(whole.images, ImageFile)
+    content, path = whole.images.path.read_bytes(), whole.images.path
+    for place in (0, 1000, whole.images.bytes - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        console = Console(record=True, file=io.StringIO(), width=300)
+        again = open_data(folder, memory=memory, console=console)
+        rows = np.arange(len(again.images))
+        assert torch.equal(again.images[rows], whole.images.resident())
+        assert console.export_text().count("is damaged: decoding the damaged images again") == 1
+        assert path.read_bytes() == content
+
+
+def test_a_changed_fact_is_noticed(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    first = open_data(folder, memory=0)
+    assert isinstance(first.images, ImageFile)
+    path, content = first.images.path, first.images.path.read_bytes()
+    for place in range(first.images.bytes, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        console = Console(record=True, file=io.StringIO(), width=300)
+        assert open_data(folder, console=console).fingerprint == first.fingerprint
+        assert "is damaged: decoding all images again" in console.export_text()
+
+
+def test_damage_that_cannot_be_repaired_is_said(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos")
+    images = open_data(folder, memory=0).images
+    assert isinstance(images, ImageFile)
+    with open(images.path, "r+b") as file:
+        file.write(bytes(3000))
+    (folder / "cat" / "0.png").unlink()
+    with pytest.raises(
+        UserError, match=r"the decoded copy .* is damaged at cat/0\.png; delete it to decode the images"
+    ):
+        images[[0]]
+
+
 def test_a_file_that_can_be_read_again_is_read_again(tmp_path: Path) -> None:
     folder = by_class(tmp_path / "photos")
     whole = (folder / "cat" / "1.png").read_bytes()
@@ -121,7 +162,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch:
     folder = by_class(tmp_path / "photos")
     assert Running(open_and_be_killed, folder).wait().returncode == -SIGKILL
     (left,) = (tmp_path / "home").glob("images/*")
-    assert left.suffix == ".part"
+    assert left.suffix == ".partial"
     assert len(list((tmp_path / "home" / "images").iterdir())) == 1
     open_data(folder)
     assert [path.suffix for path in (tmp_path / "home" / "images").iterdir()] == [""]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cotrain import UserError
-from cotrain.data.cifar import is_cifar, load_cifar
+from cotrain.data.cifar import LARGEST_FILE, is_cifar, load_cifar
+from cotrain.data.pickled import MOST_READS
 
 RNG = np.random.default_rng(0)
 TEN_NAMES = [f"kind_{number}".encode() for number in range(10)]
@@ -274,6 +275,15 @@ BAD_BATCHES = [
     (python2_pickle(GOOD)[:-1], "is not a valid CIFAR pickle"),
     (python2_pickle(GOOD)[:5000], "is not a valid CIFAR pickle"),
     (b"plain words", "is not a valid CIFAR pickle"),
+    (
+        b"\x80\x02}" + b")" + b"\x85" * 200_000 + b"K\x00s.",
+        "it has a key that is neither text nor a number",
+    ),  # C crashes
+    (b"\x80\x02Nr\x00\xc2\xeb\x0b.", "holds a NoneType; expected a dict"),  # memo index 200,000,000: 3.4 GB in C
+    (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", "is not a valid CIFAR pickle"),
+    (b"\x80\x04\x8f(" + b")" + b"\x85" * 1000 + b"\x90.", "is not a valid CIFAR pickle"),
+    (b"\x80\x02" + b"N0" * (MOST_READS // 2 + 1) + b".", "it is longer than any of CIFAR's"),
+    (b"\x80\x02cnumpy\ndtype\n}U\x0c__defaults__K\x01sb.", "it sets the state of a function"),
     (python2_pickle([1, 2]), "holds a list; expected a dict"),
     (python2_pickle({}), "has no data; it contains nothing"),
     (python2_pickle({b"data": GOOD[b"data"]}), "has no labels; it contains data"),
@@ -322,3 +332,19 @@ def test_other_bad_files_are_refused(tmp_path: Path, folder: str, file: str, con
     path = write_folder(tmp_path / folder, OFFICIAL[folder][1]() | {file: content})
     message = refused(path)
     assert f"{path}: {file}" in message and why in message
+
+
+@pytest.mark.parametrize("extra", ["large", "many"])
+def test_an_archive_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, extra: str) -> None:
+    """Neither the zeros of the large entry nor the many entries are ever unpacked."""
+    path = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for number in range(1 if extra == "large" else 200):
+            entry = tarfile.TarInfo(f"cifar-10-batches-py/extra_{number}")
+            entry.size = LARGEST_FILE + 1 if extra == "large" else 0
+            if extra == "large":
+                archive.fileobj.write(entry.tobuf())  # type: ignore[union-attr]
+            else:
+                archive.addfile(entry)
+    with pytest.raises(UserError, match="is not of CIFAR, which has fewer and smaller files"):
+        load_cifar(path)

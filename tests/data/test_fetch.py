@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -110,10 +111,37 @@ def test_files_come_into_the_data_folder(
         placed("svhn")
     folder = fetch("svhn", console)
     assert folder == placed("svhn") == tmp_path / "home" / "data" / "svhn"
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"train.mat": CONTENT, "test.mat": CONTENT}
+    assert {file.name: file.read_bytes() for file in folder.glob("*.mat")} == dict.fromkeys(
+        ("train.mat", "test.mat"), CONTENT
+    )
     assert said(console) == "train.mat: 0.7 MB, checksum correct\ntest.mat: 0.7 MB, checksum correct\n"
     assert fetch("svhn", console) == folder
     assert server.asked == [None, None] and said(console).count("already downloaded") == 2
+
+
+def test_a_server_that_sends_too_much_is_cut_off(server: Server, console: Console, tmp_path: Path) -> None:
+    file = replace(server.file(name="train.mat"), size=len(CONTENT) - 1)
+    with pytest.raises(UserError, match=r"sends more than the [\d,]+ bytes it should have; it was deleted"):
+        fetch("svhn", console, into=tmp_path, files=(file,))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_placed_by_hand_is_hashed_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTRAIN_HOME", str(tmp_path))
+    monkeypatch.setitem(FETCHABLE, "svhn", (server.file(name="train.mat"),))
+    path = tmp_path / "data" / "svhn" / "train.mat"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"something else")
+    with pytest.raises(UserError, match=r"train\.mat is not the official file: its SHA-256 is .*; move it away"):
+        placed("svhn")
+    path.write_bytes(CONTENT)
+    placed("svhn")
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching, "_sha256", lambda path: pytest.fail("it was hashed again"))
+        placed("svhn")
+    path.write_bytes(CONTENT[:-1] + b"x")
+    with pytest.raises(UserError, match="is not the official file"):
+        placed("svhn")
 
 
 def test_without_a_home_the_users_cache_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

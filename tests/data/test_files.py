@@ -1,14 +1,15 @@
 """Image files of every kind people have, as the network gets them."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from cotrain import UserError
-from cotrain.data.decode import Unreadable, peek, read_image
+from cotrain.data.decode import Unreadable, peek, read_image, read_images
 from cotrain.data.files import find_images
 
 RAMP = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
@@ -123,11 +124,32 @@ def test_damage_is_survived(tmp_path: Path, suffix: str) -> None:
                 read(tmp_path / "a.bin")
 
 
-def test_image_bombs_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("L", (300, 300)).save(tmp_path / "large.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60_000)
-    with pytest.raises(Unreadable):
-        read_image(tmp_path / "large.png", 8, 8, 1)
+@pytest.mark.parametrize(("width", "height"), [(70_000, 1), (1, 70_000), (10_000, 9_000)])
+def test_image_bombs_are_refused_before_they_are_decoded(
+    width: int, height: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("1", (width, height)).save(tmp_path / "large.png")
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
+    for read in (lambda path: read_image(path, 8, 8, 1), peek):
+        with pytest.raises(Unreadable, match=rf"it has {width}x{height} pixels; at most 65,535 on a side"):
+            read(tmp_path / "large.png")
+
+
+def test_an_image_for_which_there_is_no_memory_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(self: Image.Image, *_: object) -> Image.Image:
+        raise MemoryError
+
+    Image.fromarray(RAMP).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image.Image, "resize", no_memory)
+    assert read_images([str(tmp_path / "a.png")], (8, 8, 1))[1] == ["there is not enough memory to decode it"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+def test_pipes_and_loops_are_unreadable_and_do_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    _, errors = read_images([str(tmp_path / "pipe.png"), str(tmp_path / "loop.png")], (8, 8, 1))
+    assert errors == ["it is not a regular file", "Too many levels of symbolic links"]
 
 
 def test_files_are_sorted_as_paths_are(tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ class Clusters:
     junk: NDArray[np.int64]
     known: Neighbours
 
+    @property
+    def bank(self) -> Bank:
+        assert self.dataset.bank is not None
+        return self.dataset.bank
+
     def draw(self, of_class: int | None, count: int, seed: int) -> NDArray[np.float32]:
         return features(of_class, count, seed)
 

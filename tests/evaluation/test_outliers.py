@@ -44,13 +44,12 @@ def test_a_threshold_keeps_its_rate_of_false_alarms() -> None:
 
 def test_junk_has_small_p_values_and_the_classes_do_not(made: Clusters) -> None:
     belonging = by_neighbours(made.known)
-    found = training_p_values(made.known, belonging)
-    unlabelled = np.setdiff1d(made.known.rows, made.split.labelled)
-    of_unlabelled = found[np.searchsorted(made.known.rows, unlabelled)]
+    unlabelled = np.setdiff1d(made.split.unlabelled, made.split.labelled)
+    of_unlabelled = training_p_values(made.known, belonging, made.bank, unlabelled)
     junk = np.isin(unlabelled, made.junk)
     assert (of_unlabelled[junk] <= 0.1).all()
     assert (of_unlabelled[~junk] <= 0.1).mean() <= 0.2
-    assert (found[made.known.labelled] == 1).all()
+    assert (training_p_values(made.known, belonging, made.bank, np.array(made.split.labelled)) == 1).all()
     assert share_of_strangers(of_unlabelled, len(made.split.labelled)) == pytest.approx(junk.mean(), abs=0.15)
 
 
@@ -63,7 +62,8 @@ def test_new_images_are_judged_like_training_images(made: Clusters) -> None:
 
 def test_no_share_of_strangers_without_strangers(tmp_path: Path) -> None:
     clean = clusters(tmp_path, junk=0)
-    found = training_p_values(clean.known, by_neighbours(clean.known))
+    unlabelled = np.setdiff1d(clean.split.unlabelled, clean.split.labelled)
+    found = training_p_values(clean.known, by_neighbours(clean.known), clean.bank, unlabelled)
     assert share_of_strangers(found, len(clean.split.labelled)) == 0.0
     assert share_of_strangers(np.empty(0), 10) == 0.0
 

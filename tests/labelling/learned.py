@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from cotrain import Config, Dataset
-from cotrain.labelling.learning import Known, Teacher
+from cotrain.labelling.learning import Disputed, Known, Point, Snapshot, Teacher, with_estimate
 from tests.features.tiny import CONFIG, opened, small_data
 
 CLASSES = ("red", "green", "blue")
 LEARNS = CONFIG.changed(
-    {"optim.steps": 30, "optim.labelled": 16, "optim.unlabelled": 16, "optim.lr": 0.5, "model.hidden": None}
+    {"optim.steps": 20, "optim.labelled": 16, "optim.unlabelled": 16, "optim.lr": 0.5, "model.hidden": None}
 )
 
 
@@ -27,6 +27,31 @@ def truth(dataset: Dataset, rows: Iterable[int]) -> dict[int, int]:
 def answered(teacher: Teacher, rows: Iterable[int]) -> Known:
     """What a person who is always right says about these rows."""
     return Known(CLASSES, truth(teacher.dataset, rows))
+
+
+def estimated(teacher: Teacher, known: Known, snapshot: Snapshot) -> Snapshot:
+    """The snapshot of these labels with an estimate of its own."""
+    *_, estimate = teacher.estimate(known, snapshot)
+    assert estimate is not None
+    return with_estimate(snapshot, known, estimate)
+
+
+def a_snapshot(labels: int = 10, disputed: tuple[Disputed, ...] = (), curve: tuple[Point, ...] = ()) -> Snapshot:
+    """Of six images, without any training."""
+    return Snapshot(
+        labels=labels,
+        classes=CLASSES,
+        ensemble=np.full((6, 3), 1 / 3, np.float32),
+        temperature=1.0,
+        heads=np.zeros((3, 6), np.int64),
+        doubt=np.zeros(6, np.float32),
+        stranger_score=np.zeros(6, np.float32),
+        disputed=disputed,
+        curve=curve,
+        paying=None,
+        advice="",
+        seconds=0.0,
+    )
 
 
 def without_row(dataset: Dataset, row: int) -> Dataset:

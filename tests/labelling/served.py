@@ -121,7 +121,7 @@ class Client:
         end = time.monotonic() + PATIENCE
         while not condition(state := self.state):
             assert time.monotonic() < end, state
-            time.sleep(0.02)
+            time.sleep(0.05)
         return state
 
     def name(self, *names: str) -> dict[str, int]:

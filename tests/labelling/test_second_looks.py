@@ -5,35 +5,20 @@ import pytest
 import torch
 
 from cotrain.labelling.estimating import HeldOut
-from cotrain.labelling.learning import Known, Snapshot
+from cotrain.labelling.learning import Known
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed
-from tests.labelling.learned import CLASSES, a_teacher, answered
-
-
-def a_snapshot(disputed: tuple[Disputed, ...] = ()) -> Snapshot:
-    return Snapshot(
-        labels=10,
-        classes=CLASSES,
-        probabilities=np.full((6, 3), 1 / 3, np.float32),
-        temperature=1.0,
-        heads=np.zeros((3, 6), np.int64),
-        doubt=np.zeros(6, np.float32),
-        stranger_score=np.zeros(6, np.float32),
-        disputed=disputed,
-        curve=(),
-        paying=None,
-        advice="",
-        seconds=0.0,
-    )
+from tests.labelling.learned import CLASSES, a_snapshot, a_teacher, answered, estimated
 
 
 def test_wrong_labels_are_disputed_and_the_right_class_is_proposed() -> None:
     teacher = a_teacher()
     known = answered(teacher, range(60))
     mistakes = {7: (known.labels[7] + 1) % 3, 20: (known.labels[20] + 2) % 3, 41: (known.labels[41] + 1) % 3}
-    snapshot = teacher.train(Known(CLASSES, {**known.labels, **mistakes}), estimate=True)
+    said = Known(CLASSES, {**known.labels, **mistakes})
+    snapshot = teacher.train(said)
     assert snapshot is not None
+    snapshot = estimated(teacher, said, snapshot)
     found = {(one.row, one.label, one.proposed) for one in snapshot.disputed}
     assert found <= {(row, label, known.labels[row]) for row, label in mistakes.items()}, "no right label is disputed"
     assert len(found) >= 2
@@ -45,9 +30,10 @@ def test_wrong_labels_are_disputed_and_the_right_class_is_proposed() -> None:
 
 def test_right_labels_are_not_disputed() -> None:
     teacher = a_teacher()
-    snapshot = teacher.train(answered(teacher, range(60)), estimate=True)
+    known = answered(teacher, range(60))
+    snapshot = teacher.train(known)
     assert snapshot is not None
-    assert snapshot.disputed == ()
+    assert estimated(teacher, known, snapshot).disputed == ()
 
 
 def held_out(labels: list[int], *heads: list[list[float]]) -> HeldOut:
@@ -75,7 +61,7 @@ def test_the_clearest_dispute_comes_first() -> None:
 
 
 def test_disputes_follow_their_classes_through_renaming_and_merging() -> None:
-    snapshot = a_snapshot((Disputed(3, 0, 1, 0.9), Disputed(4, 0, 2, 0.8)))
+    snapshot = a_snapshot(disputed=(Disputed(3, 0, 1, 0.9), Disputed(4, 0, 2, 0.8)))
     moved = Known(("blue", "red"), {3: 1, 4: 1})  # green is gone
     assert still_disputed(snapshot, moved) == (Disputed(4, 1, 0, 0.8),)
     assert still_disputed(snapshot, Known(CLASSES, {3: 1, 4: 0})) == (Disputed(4, 0, 2, 0.8),)

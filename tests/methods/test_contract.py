@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from cotrain import graph
+from cotrain.graph import divided
 from cotrain.methods import METHODS
 from cotrain.testing import RULES, Subject, check_rule
+from cotrain.testing.rules import a_resumed_run_ends_with_the_same_bits
 from cotrain.testing.trial import LATE, Trial
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,6 +33,22 @@ def subject(name: str) -> Subject:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_method_keeps_the_contract(name: str, rule) -> None:
     check_rule(subject(name), rule)
+
+
+@pytest.mark.parametrize("name", ["mhct_graph", "laplacenet"])
+def test_a_run_whose_graph_is_a_sample_resumes_with_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def observed(*given):
+        nodes, others = divided(*given)
+        sizes.append((len(nodes), len(others)))
+        return nodes, others
+
+    monkeypatch.setattr(graph, "LARGEST", 20)
+    monkeypatch.setattr(graph, "NODES", 12)
+    monkeypatch.setattr(f"cotrain.methods.{name}.divided", observed)
+    check_rule(subject(name), a_resumed_run_ends_with_the_same_bits)
+    assert len(sizes) > 3 and all(nodes == 12 and others > 0 for nodes, others in sizes)
 
 
 def test_every_file_of_the_folder_is_a_method() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cotrain import graph
 from cotrain.methods.laplacenet import LaplaceNet
 from cotrain.model import MultiHead, wrn
 from cotrain.ops import batch_norms, evaluating
@@ -209,3 +210,14 @@ def test_two_classes_one_channel_and_everything_labelled() -> None:
 
     method.refresh(student, pool, look)
     assert student.memory["labels"].tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_of_many_images_a_sample_makes_the_graph_and_all_get_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "LARGEST", 79)
+    monkeypatch.setattr(graph, "NODES", 40)
+    method, features, student = LaplaceNet(neighbours=4), spread_out(), learner(LaplaceNet(neighbours=4))
+    method.refresh(student, POOL, lambda rows: torch.cat([torch.zeros(len(rows), 3), features[rows]], dim=1)[None])
+    labels = student.memory["labels"]
+    assert (labels[TRAINED_ON] >= 0).all() and (labels[:5] == -1).all() and (labels[85:] == -1).all()
+    assert labels[LABELLED].tolist() == POOL.labels.tolist()
+    assert (labels[TRAINED_ON] == TRAINED_ON % 3).double().mean() > 0.8

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cotrain import graph
+from cotrain.methods import mhct_graph
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.methods.mhct_graph import GraphCoTraining
 from cotrain.types import Pool
@@ -27,6 +29,9 @@ class Points:
     def features(self, rows: Tensor, /) -> Tensor:
         assert self.of_trunk is not None, "only the outputs of the heads are needed"
         return self.of_trunk[rows]
+
+    def upcoming(self) -> Tensor:
+        return torch.arange(10, 30)
 
 
 def two_groups(seed: int) -> Tensor:
@@ -110,3 +115,45 @@ def test_the_graph_is_made_as_often_as_asked() -> None:
     pool = Pool(rows[:2], rows[:2], rows, ROWS, 3)
     assert METHOD.refresh_steps(pool, 300, 64) == {0, 100, 200}
     assert GraphCoTraining(rounds=1).refresh_steps(pool, 300, 64) == {0}
+
+
+@pytest.mark.parametrize("step", [0, 10])
+def test_of_many_images_a_sample_makes_the_graph_and_those_of_the_next_steps_hear_it(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "LARGEST", ROWS - 1)
+    monkeypatch.setattr(graph, "NODES", 16)
+    rows = torch.arange(ROWS)
+    pool = Pool(rows[:2], rows[:2], rows, ROWS, 3)
+    learner = a_learner(METHOD, a_net(METHOD), step=step)
+    logits, hidden = torch.zeros(3, ROWS, 3), two_groups(0).expand(3, -1, -1)
+    METHOD.refresh(learner, pool, Points(two_groups(0), torch.cat([logits, hidden], dim=2)))
+    spread = learner.memory["spread"]
+    assert spread[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert (spread[10:30].argmax(dim=1) == rows[10:30] % 2).all() and spread[10:30].any(dim=1).all()
+    assert not spread[30:].any(), "these are not used before the next graph"
+
+
+def test_given_labels_stay_if_there_are_more_than_the_graph_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "LARGEST", ROWS - 1)
+    monkeypatch.setattr(graph, "NODES", 12)
+    rows = torch.arange(ROWS)
+    pool = Pool(rows[:20], rows[:20] % 2, rows, ROWS, 3)
+    learner = a_learner(METHOD, a_net(METHOD), step=0)
+    METHOD.refresh(learner, pool, Points(two_groups(0)))
+    assert torch.equal(learner.memory["spread"][:20], F.one_hot(pool.labels, 3).float())
+
+
+def test_of_many_classes_the_likeliest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(torch.arange(2), torch.arange(2), torch.arange(ROWS), ROWS, 40)
+    assert METHOD.init(pool)["spread"].shape == (ROWS, 40)
+    monkeypatch.setattr(mhct_graph, "DENSE", 40 * ROWS - 1)
+    memory = METHOD.init(pool)
+    assert sum(tensor.nbytes for tensor in memory.values()) == ROWS * 16 * 8
+    spread = torch.rand(3, 40, generator=torch.Generator().manual_seed(0))
+    mhct_graph.keep(memory, torch.tensor([7, 0, 39]), spread)
+    found = mhct_graph.kept(memory, torch.tensor([39, 7, 1]), 40)
+    for row, values in ((0, spread[2]), (1, spread[0])):
+        lowest = values.sort(descending=True).values[15]
+        assert torch.equal(found[row], torch.where(values >= lowest, values, 0))
+    assert not found[2].any()

@@ -163,7 +163,7 @@ def test_grey_images_are_the_same_images_in_colour(folders: dict[str, Path]) -> 
     torch.testing.assert_close(one.net(grey), three.net(grey.expand(-1, -1, -1, 3)), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.no_cover  # tests/features/test_runtime.py covers the same lines; tracing doubles the time of an export
+@pytest.mark.usefixtures("quick_exports")
 @pytest.mark.parametrize("trunk", ["frozen", "tuned"])
 def test_onnxruntime_computes_the_same(folders: dict[str, Path], trunk: str) -> None:
     built = config_of(folders["dinov2"], trunk=trunk).build_trunk(2, (42, 32, 3))

@@ -152,6 +152,8 @@ def test_fit_writes_the_page_and_report_writes_it_again(tmp_path: Path, toy: Dat
     read = Read((fitted.folder / "report.html").read_text())
     assert f"{fitted.result['test_error']:.2f} %" in words(read, "verdict")
     assert len(read.all("img")) > 20 and (fitted.folder / "label_next.csv").exists()
+    labels = fitted.result["labels_by_class"]
+    assert labels == [4, 4] and "| above | 4 |" in (fitted.folder / "README.md").read_text()
     listed = (fitted.folder / "label_next.csv").read_bytes()
     (fitted.folder / "label_next.csv").unlink()
     (fitted.folder / "report.html").unlink()

@@ -14,7 +14,7 @@ export const gridView = {
   title: "Grid",
 
   enter() {
-    classes.choose = number => load(number);
+    Object.assign(classes, { choose: number => load(number), accept, add: () => undefined });
     classes.isMarked = number => number === grid.number;
     load(grid.number ?? mostGuessed());
   },

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { classes, newClass } from "./classes.js";
 import { button, byId, coloured, h, imageUrl, key, percent, picture } from "./dom.js";
 import { failed, speak, toast } from "./messages.js";
+import { opinions } from "./person.js";
 import { answered, current, endAudit, fill, putFirst, queue, reorder } from "./queue.js";
 import { change, nameOf, state } from "./store.js";
 
@@ -15,7 +16,7 @@ export const labelView = {
   title: "One image",
 
   enter() {
-    classes.choose = choose;
+    Object.assign(classes, { choose, accept, add: startNewClass });
     drawn = null;
     draw();
     fill().then(draw, failed);
@@ -116,12 +117,12 @@ export function comeBack(cards) {
   draw();
 }
 
-async function nameAndChoose() {
-  const number = await newClass();
+async function nameAndChoose(proposed) {
+  const number = await newClass(proposed);
   if (number !== null) choose(number, "click");
 }
 
-export const startNewClass = () => nameAndChoose().catch(failed);
+export const startNewClass = (proposed = "") => nameAndChoose(proposed).catch(failed);
 
 export function draw() {
   if (location.hash && location.hash !== "#label") return;
@@ -166,7 +167,7 @@ function question(card) {
 }
 
 function said(card) {
-  const values = [...new Set(card.said.map(one => one.class))].map(nameOf);
+  const values = opinions(card, nameOf).map(one => one.text);
   const text = values.length > 1 ? `People disagree: ${values.join(" or ")}.` : `Already labelled ${values[0]}.`;
   return h("p", { class: "already" }, text);
 }
@@ -181,7 +182,7 @@ function actions() {
     one("Undo", "u", () => document.dispatchEvent(new Event("undo")), { disabled: !state?.undo, id: "undo" }),
     one("Skip", "s", () => skip("click")),
     one("Does not belong", "x", () => choose(0, "click")),
-    one("New class", "n", startNewClass));
+    one("New class", "n", () => startNewClass()));
 }
 
 function audited() {

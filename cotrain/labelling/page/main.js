@@ -5,6 +5,7 @@ import { byId, button, h, plural } from "./dom.js";
 import { gridView } from "./grid.js";
 import { comeBack, draw as drawLabel, labelView, startNewClass } from "./label.js";
 import { failed, speak, toast, watchConnection } from "./messages.js";
+import { showPerson } from "./person.js";
 import { progressView, showSummary } from "./progress.js";
 import { reviewView } from "./review.js";
 import { change, classForKey, keepAsking, onState, state } from "./store.js";
@@ -71,7 +72,7 @@ const HELP = [
   ["1-9, letters", "give the image this class; in the grid and the galleries, show this class"],
   ["Enter", "accept the guess; in the grid, accept all images that are not marked"],
   ["U", "undo"], ["S", "skip"], ["X", "does not belong to any class"], ["N", "new class"],
-  ["G", "grid, and back"], ["R", "review, and back"], ["/", "find a class"], ["arrows, space", "move and mark in the grid"],
+  ["G", "grid, and back"], ["R", "review, and back"], ["/", "find a class by a part of its name; arrows choose, Enter takes it"], ["arrows, space", "move and mark in the grid"],
 ];
 
 function help() {
@@ -92,13 +93,14 @@ function learning() {
 
 function start() {
   showClasses();
+  showPerson();
   showSummary();
   watchConnection();
   onState((now, before) => {
     byId("folder").textContent = now.name;
     document.title = `${now.labelled} labels · ${now.name}`;
     byId("learning").textContent = learning();
-    document.body.classList.toggle("busy", now.training || Boolean(now.preparing));
+    document.body.classList.toggle("busy", now.training || now.estimating || Boolean(now.preparing));
     const open = now.conflicts + now.disputed;
     byId("to-review").hidden = open === 0;
     byId("to-review").textContent = open ? String(open) : "";

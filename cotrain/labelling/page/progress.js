@@ -10,7 +10,7 @@ import { classes } from "./classes.js";
 export const progressView = {
   title: "Progress",
   enter() {
-    classes.choose = () => undefined;
+    Object.assign(classes, { choose: () => undefined, accept: () => undefined, add: () => undefined });
     draw();
   },
   update: draw,
@@ -80,11 +80,11 @@ function finishPanel() {
     id: "finish", class: "primary", disabled: stage === "running" || state.classes.filter(one => one.count).length < 2,
   });
   const words = {
-    idle: "", running: line, failed: `It did not work: ${line}`,
+    idle: "", running: line, stopped: `${line} is not complete. Finish continues it if labels and images are still the same.`, failed: `It did not work: ${line}`,
     done: "The run folder is complete. Open report.html in it, or classify other images with cotrain predict.",
   }[stage];
   return h("section", { class: "panel" }, h("h2", {}, "Finish"),
-    h("p", {}, "Train the final model on all labels and write a run folder: the model, predictions.csv for all images, report.html and label_next.csv. You can go on labelling meanwhile."),
+    h("p", {}, "Train the final model on all labels and write a run folder: the model, predictions.csv for all images, report.html and label_next.csv. You can continue labelling meanwhile, but the guesses pause."),
     go, stage === "running" ? h("progress", { "aria-label": "Writing the run folder" }) : null,
     h("p", { class: stage === "failed" ? "bad" : "", role: "status" }, words),
     stage === "done" ? h("p", {}, h("code", {}, line)) : null,

@@ -1,9 +1,11 @@
 // Second looks: disputed labels, conflicts, strangers, galleries, the most and the least confident.
 
 import { get } from "./api.js";
-import { classes, draw as drawClasses } from "./classes.js";
+import { classes, draw as drawClasses, many } from "./classes.js";
 import { button, byId, coloured, h, percent, picture, plural } from "./dom.js";
+import { finder } from "./find.js";
 import { failed, toast } from "./messages.js";
+import { opinions } from "./person.js";
 import { change, nameOf, state } from "./store.js";
 
 const PART = 48;
@@ -24,7 +26,8 @@ export const reviewView = {
 
   enter(look) {
     review.look = look in LOOKS ? look : firstLook();
-    classes.choose = number => (review.opened ? relabel(review.opened, number) : openGallery(number));
+    const choose = number => (review.opened ? relabel(review.opened, number) : openGallery(number));
+    Object.assign(classes, { choose, accept: () => undefined, add: () => undefined });
     classes.isMarked = number => review.look === "gallery" && number === review.number;
     load();
   },
@@ -98,7 +101,7 @@ function tile(card) {
 }
 
 function caption(card) {
-  if (card.seen === -1) return [...new Set(card.said.map(one => nameOf(one.class)))].join(" / ");
+  if (card.seen === -1) return opinions(card, nameOf).map(one => one.text).join(" / ");
   if (card.seen !== null) return nameOf(card.seen);
   const guess = card.guesses[0];
   return guess ? `${nameOf(guess.class)}? ${percent(guess.probability)}` : "unlabelled";
@@ -108,7 +111,7 @@ function caption(card) {
 function choices(card) {
   const to = (number, text) => coloured(button(text, () => relabel(card, number), { class: "small" }), number);
   let made = [];
-  if (card.seen === -1) made = [...new Set(card.said.map(one => one.class))].map(number => to(number, nameOf(number)));
+  if (card.seen === -1) made = opinions(card, nameOf).map(({ number, text }) => to(number, text));
   else if (card.proposed !== undefined) made = [to(card.proposed, `Change to ${nameOf(card.proposed)}`), to(card.seen, `Keep ${nameOf(card.seen)}`)];
   else if (review.look === "strangers") made = [to(0, "Does not belong")];
   return made.length ? h("div", { class: "choices" }, made) : null;
@@ -143,12 +146,9 @@ async function closeAndLoad() {
 /* A closer look: the large image, and every class as a button. */
 function show(card) {
   review.opened = card;
-  const all = state.classes.map(one => coloured(button(one.name, () => relabel(card, one.class), {
-    "aria-pressed": card.seen === one.class ? "true" : null,
-  }), one.class));
   const dialog = h("dialog", { id: "close-up", class: "close-up", "aria-label": card.path },
     h("figure", { class: "photo" }, picture(card, "large"), h("figcaption", {}, `${card.path}: ${caption(card)}`)),
-    h("div", { class: "all-classes" }, all),
+    finding(card),
     h("p", { class: "actions" },
       button("Does not belong", () => relabel(card, 0)),
       card.seen !== null ? button("Remove the label", () => clear(card)) : null,
@@ -156,4 +156,16 @@ function show(card) {
   dialog.addEventListener("close", () => { dialog.remove(); if (review.opened === card) review.opened = null; });
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/* Every class as a button, and with many a box to find one. */
+function finding(card) {
+  const box = h("input", { type: "search", placeholder: "Find a class", "aria-label": "Find a class", autocomplete: "off", hidden: !many() });
+  const list = h("div", { class: "all-classes" });
+  const draw = () => list.replaceChildren(...find.found().map(one => coloured(button(one.name, () => relabel(card, one.class), {
+    "aria-pressed": card.seen === one.class ? "true" : null, class: find.picked() === one ? "picked" : null,
+  }), one.class)));
+  const find = finder(box, () => state.classes, { draw, choose: one => (one ? relabel(card, one.class) : draw()) });
+  draw();
+  return [box, list];
 }

@@ -1,0 +1,62 @@
+"""Batches of views of the rows of a table. Rows and views depend only on (seed, step)."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.augment.features import FeaturePolicy, changed, draw_strong_features, draw_weak_features
+from cotrain.data.dataset import Dataset
+from cotrain.data.inputs import FeatureInputs
+from cotrain.data.source import BatchSource
+from cotrain.data.split import Split
+from cotrain.types import Batch, Views
+
+Floats = NDArray[np.float32]
+
+
+class FeatureSource(BatchSource):
+    """Makes the views of a step's rows. Strong views mix in other unlabelled rows of the same step."""
+
+    inputs: FeatureInputs
+
+    def __init__(self, dataset: Dataset, split: Split, policy: FeaturePolicy, views: Views, **sizes: Any) -> None:
+        super().__init__(dataset, split, views, **sizes)
+        assert dataset.features is not None
+        self.policy, self.categorical = policy, dataset.features.categorical
+        self.inputs = FeatureInputs(dataset.features, *dataset.pixel_statistics(self.unlabelled_rows))
+
+    def batch(self, step: int, rates: Tensor | None = None) -> Batch:
+        rng, wanted = np.random.default_rng((self.seed, step)), self.views
+        rows, index = self._rows(step, rng)
+        labelled, unlabelled = self.inputs.standardised(rows), self.inputs.standardised(index)
+        x = self._weak(labelled, 1, rng)[0]
+        plain = np.tile(unlabelled, (wanted.weak, 1, 1))
+        return Batch(
+            x=x,
+            y=self.labels[torch.from_numpy(rows).to(self.device)],
+            labelled_rows=torch.from_numpy(rows).to(self.device),
+            weak=self._weak(unlabelled, wanted.weak, rng) if wanted.weak_augment else self._inputs(plain),
+            strong=self._strong(unlabelled, wanted.strong, unlabelled, rng),
+            unlabelled_rows=torch.from_numpy(index).to(self.device),
+            x_strong=self._strong(labelled, wanted.labelled_strong, unlabelled, rng),
+        )
+
+    def _weak(self, rows: Floats, views: int, rng: np.random.Generator) -> Tensor:
+        """(views, n, D', 1, 1)."""
+        n, columns = rows.shape
+        draw = draw_weak_features(self.policy, views * n, columns, len(self.categorical), rng)
+        made = changed(np.tile(rows, (views, 1)), draw, rows, self.categorical)
+        return self._inputs(made.reshape(views, n, columns))
+
+    def _strong(self, rows: Floats, views: int, others: Floats, rng: np.random.Generator) -> Tensor:
+        """(views, n, D', 1, 1)."""
+        n, columns = rows.shape
+        draw = draw_strong_features(self.policy, views * n, columns, len(self.categorical), len(others), rng)
+        made = changed(np.tile(rows, (views, 1)), draw, others, self.categorical)
+        return self._inputs(made.reshape(views, n, columns))
+
+    def _inputs(self, values: Floats) -> Tensor:
+        return self.inputs.of(values, self.device)

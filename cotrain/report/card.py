@@ -1,0 +1,186 @@
+"""The model card of a finished run: README.md in the format of Hugging Face, read from the run's folder alone."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from cotrain.config import Config, plain, settings_of
+from cotrain.evaluation.calibration import FITTED, UNCALIBRATED
+from cotrain.evaluation.outputs import error_interval
+from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
+from cotrain.model.named import is_pretrained
+from cotrain.report.page import BASELINES, WORDS
+from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
+from cotrain.runs.schema import ModelFacts
+from cotrain.storage.writing import write_whole
+from cotrain.types import UserError
+
+CARD = "README.md"
+OURS = "<!-- written by cotrain; `cotrain report` writes it again. Remove this line to keep your changes. -->"
+MANY_CLASSES = 100  # more are counted instead of listed
+UNEQUAL = 3.0  # labels of the most frequent class per label of the rarest, from which on the card warns
+FEW = 5  # labels of a class
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#|~&$!])")  # characters that Markdown may interpret
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An error in percent, with its 95 % confidence interval and how it was measured."""
+
+    error: float
+    low: float
+    high: float
+    split: str  # test or cross-validation
+    images: int
+
+
+def write_card(run: Run) -> Path | None:
+    """Write README.md to the run's folder, unless somebody else wrote the one that is there."""
+    path = run.folder / CARD
+    if not is_free(path):
+        return None
+    write_whole(path, card(run).encode())
+    return path
+
+
+def is_free(path: Path) -> bool:
+    """Whether the file is missing or was written by cotrain and not claimed since."""
+    return not path.exists() or (path.is_file() and OURS.encode() in path.read_bytes())
+
+
+def card(run: Run) -> str:
+    result = run.result
+    if result is None:
+        raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
+    facts = run.read_model()[1]
+    columns = (facts.model_extra or {}).get("columns")
+    noun = "images" if columns is None else "rows"
+    used, errors = result.get("used", METHOD), errors_of(run, result)
+    of_used = Run.open(used_folder(run, BETTER)).result or {}
+    return _template().render(
+        name=run.folder.resolve().name,
+        ours=OURS,
+        run=run,
+        config=run.config,
+        result=result,
+        used=used,
+        baselines=BASELINES,
+        words=WORDS,
+        errors=errors,
+        measured=errors.get(used),
+        compared=compared(result),
+        classes=[printable(name) for name in facts.classes],
+        counts=result.get("labels_by_class"),
+        many=MANY_CLASSES,
+        task="image-classification" if columns is None else "tabular-classification",
+        noun=noun,
+        inputs=shape_of(facts) if columns is None else f"{len(columns):,} columns",
+        temperature=fitted_temperature(of_used),
+        calibration=calibration_of(of_used),
+        limits=limits(run.config, result, errors.get(used), noun),
+        command=printable(as_typed(run.command)),
+        settings=[(key, plain(value)) for key, value, _, _ in settings_of(run.config)],
+        pretrained=is_pretrained(run.config.model.backbone),
+    )
+
+
+def shape_of(facts: ModelFacts) -> str:
+    kind = {1: "grey", 3: "colour"}.get(facts.channels, f"{facts.channels} channels")
+    return f"{facts.size[0]}x{facts.size[1]}, {kind}"
+
+
+def errors_of(run: Run, result: Mapping[str, Any]) -> dict[str, Measured]:
+    """The errors of the method and its baselines on test images, or else by cross-validation; none if unknown."""
+    if result["test_error"] is not None:
+        images = result.get("test_images", len(run.split.test))
+        errors = {METHOD: result["test_error"], **{name: result.get(f"{name}_error") for name in BASELINES}}
+        return {
+            name: Measured(error, *error_interval(round(error * images / 100), images), "test", images)
+            for name, error in errors.items()
+            if error is not None
+        }
+    checked = result.get("cross_validation") or {"errors": {}}
+    return {
+        name: Measured(**one, split="cross-validation", images=checked["images"])
+        for name, one in checked["errors"].items()
+    }
+
+
+def compared(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The difference to the better baseline in percentage points, and the word for it."""
+    checked = (result.get("cross_validation") or {}).get("against")
+    if (verdict := result.get("verdict")) is not None:
+        return {**verdict, "baseline": verdict.get("against", LABELLED_ONLY)}
+    return checked if result["test_error"] is None else None
+
+
+def calibration_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The metrics of the probabilities that `predict` gives, on the test images."""
+    kinds = (result.get("calibration") or {}).get("ensemble", {})
+    return kinds.get(FITTED if fitted_temperature(result) else UNCALIBRATED)
+
+
+def limits(config: Config, result: Mapping[str, Any], measured: Measured | None, noun: str) -> list[str]:
+    """What a user of the model must know, each as one or two sentences."""
+    found = [f"{warning[:1].upper()}{warning[1:]}." for warning in result.get("warnings", [])]
+    counts = result.get("labels_by_class")
+    if measured is None:
+        found.append(f"The error is unknown: there were no test {noun}, and no cross-validation.")
+    elif measured.split == "cross-validation":
+        found.append(
+            f"The error is estimated on the labelled {noun}. If they are easier than the others, it is too low."
+        )
+    if measured is not None and measured.images < 100:
+        found.append(f"The error was measured on only {measured.images} {noun}, so its interval is wide.")
+    if result.get("leaks"):
+        found.append(f"{result['leaks']:,} test {noun} also occur in the training set: the error is too optimistic.")
+    if counts and min(counts) < FEW:
+        found.append(f"Some classes had fewer than {FEW} labels; the rarest had {min(counts)}.")
+    if counts and max(counts) >= UNEQUAL * max(min(counts), 1):
+        found.append(f"The classes had unequal numbers of labels, from {min(counts)} to {max(counts)}.")
+    if is_pretrained(config.model.backbone):
+        found.append("The backbone was pretrained on ImageNet. It may share that data set's biases.")
+    found.append(f"Every prediction is one of the classes above, also for {noun} that belong to none of them.")
+    return found
+
+
+def printable(text: str) -> str:
+    """The text on one line, with characters that cannot be shown as escapes."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def as_yaml(text: str) -> str:
+    """A quoted scalar; what JSON quotes, YAML reads."""
+    return json.dumps(printable(text), ensure_ascii=False)
+
+
+def as_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, in a paragraph or a table."""
+    return SPECIAL.sub(r"\\\1", printable(text))
+
+
+def as_code(text: str) -> str:
+    """A code span. Its fence is longer than any backticks in the text."""
+    text = printable(text)
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if text[:1] == "`" or text[-1:] == "`" else f"{fence}{text}{fence}"
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("cotrain.report", "templates"),
+        autoescape=False,  # Markdown, not HTML
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"yaml": as_yaml, "md": as_markdown, "code": as_code}
+    return environment.get_template("card.md.jinja")

@@ -1,0 +1,188 @@
+"""`CoTrainingClassifier`: co-training on features as a scikit-learn classifier."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_feature_names, check_consistent_length, check_is_fitted, validate_data
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Features, Split
+from cotrain.data.columns import coded, column_of, features_of, is_table
+from cotrain.data.features import numbered
+from cotrain.data.inputs import FeatureInputs
+from cotrain.data.tabular import dataset_of
+from cotrain.device import pick_device
+from cotrain.ops import ensemble_probabilities, one_hot
+from cotrain.pipeline.baseline import logistic_net
+from cotrain.pipeline.fit import configured
+from cotrain.progress import say
+from cotrain.runs.run import LOGISTIC
+from cotrain.sklearn.comparison import against_logistic
+from cotrain.sklearn.targets import UNLABELLED, console_of, encoded, seed_of, threads
+from cotrain.training.checks import check_trainable
+from cotrain.training.loop import trained_net
+from cotrain.training.state import inputs_of
+
+
+class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
+    """Learns from a few labelled and many unlabelled samples by Multi-Head Co-Training on views of their features.
+
+    In `y`, -1 marks an unlabelled sample, also among strings, as in scikit-learn's `SelfTrainingClassifier`. `X` is an
+    array, a memory map, a sparse matrix, or a DataFrame, whose columns of words and booleans are categories. Columns of
+    numbers are standardised by all samples.
+
+    Parameters
+    ----------
+    method : str or None
+        The training method, such as "mhct" or "fixmatch"; None: the default of the recipe `features`.
+    settings : dict or None
+        Other settings by dotted keys, such as {"optim.steps": 300, "features.noise": 0.2}; `cotrain describe features`
+        lists them.
+    compare : bool
+        Compare with logistic regression by cross-validation over the labelled samples, if there are enough of them. If
+        it is clearly better, it is used instead, with a warning.
+    random_state : int, RandomState instance or None
+    n_jobs : int or None
+        Threads; -1: one per core.
+    verbose : int
+        Whether to print what happens.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,), if all names of X are strings
+    config_ : cotrain.Config
+        All settings.
+    used_ : str
+        The name of the method, or "logistic_regression".
+    comparison_ : dict or None
+        What the cross-validation found; None: there was none.
+    """
+
+    def __init__(
+        self,
+        method: str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        compare: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
+        self.method = method
+        self.settings = settings
+        self.compare = compare
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        features = self._learned_features(X)
+        self.classes_, codes = encoded(self, y)
+        check_consistent_length(X, y)
+        dataset = dataset_of(features, codes, tuple(map(str, self.classes_.tolist())))
+        method = {} if self.method is None else {"method": self.method}
+        changes = {"run.seed": seed_of(self.random_state), **method, **(self.settings or {})}
+        self.config_ = configured(dataset, None, "paper", changes)
+        check_trainable(self.config_, dataset)
+        with threads(self.n_jobs):
+            self._train(dataset, split_of(dataset))
+        return self
+
+    def _train(self, dataset: Dataset, split: Split) -> None:
+        config, device, console = self.config_, pick_device(self.config_.run.device), console_of(self.verbose)
+        unlabelled = len(split.unlabelled) - len(split.labelled)
+        say(console, f"{len(split.labelled):,} labelled and {unlabelled:,} unlabelled samples; {config.method.name}")
+        self.comparison_ = against_logistic(config, dataset, split, device) if self.compare else None
+        against = (self.comparison_ or {}).get("against")
+        better = against is not None and against["word"] == "hurt"
+        self.used_ = LOGISTIC if better else config.method.name
+        if against is not None:
+            say(console, in_words(self.comparison_ or {}, config))
+        if better:
+            warnings.warn(f"{in_words(self.comparison_ or {}, config)}; it is used instead", UserWarning, stacklevel=3)
+        net = logistic_net(config, dataset, split) if better else trained_net(config, dataset, split, device)
+        inputs = inputs_of(config, dataset, split)
+        assert isinstance(inputs, FeatureInputs)
+        self.columns_, self.mean_, self.std_ = inputs.features.columns, np.array(inputs.mean), np.array(inputs.std)
+        self.net_ = net.cpu().eval().requires_grad_(False).double()  # so that no probability depends on the batch
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        features = self._known_features(X)
+        with threads(self.n_jobs):
+            return np.concatenate([self._probabilities(features, rows) for rows in features.blocks()])
+
+    @torch.inference_mode()
+    def _probabilities(self, features: Features, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        standardised = torch.from_numpy((features[rows] - self.mean_) / self.std_)
+        logits = self.net_(one_hot(standardised, features.one_hot)[..., None, None])
+        return ensemble_probabilities(logits, self.config_.run.ensemble).numpy()
+
+    def predict(self, X: Any) -> NDArray:
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
+
+    def _learned_features(self, X: Any) -> Features:
+        if has_categories(X):
+            _check_feature_names(self, X, reset=True)
+            self.n_features_in_ = len(X.columns)
+            features = features_of(X, where="X")
+            features.check_finite("X")
+            return features
+        values = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32, np.float16], ensure_min_samples=2
+        )
+        return Features(values, numbered(values.shape[1], getattr(self, "feature_names_in_", None)))
+
+    def _known_features(self, X: Any) -> Features:
+        if any(column.categories is not None for column in self.columns_) and is_table(X):
+            _check_feature_names(self, X, reset=False)
+            features = coded(X, self.columns_, "X")
+            features.check_finite("X")
+            return features
+        values = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32, np.float16], reset=False)
+        return Features(values, self.columns_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def has_categories(X: Any) -> bool:
+    """Whether it is a DataFrame with a column of anything but numbers."""
+    if not is_table(X) or isinstance(X, Mapping):
+        return False
+    return any(column_of(X[:1], name).dtype.kind not in "iufc" for name in X.columns)
+
+
+def split_of(dataset: Dataset) -> Split:
+    """All samples, the labelled ones among the unlabelled ones as in the paper's protocol."""
+    labels = dataset.labels.numpy()
+    return Split(
+        name=dataset.name,
+        source=None,
+        fingerprint="",
+        labelled=tuple(np.flatnonzero(labels != UNLABELLED).tolist()),
+        unlabelled=tuple(range(len(labels))),
+        valid=(),
+        test=(),
+    )
+
+
+def in_words(summary: Mapping[str, Any], config: Config) -> str:
+    against, errors = summary["against"], summary["errors"]
+    better = {"helped": "worse than", "hurt": "clearly better than", "no clear difference": "not clearly better than"}
+    return (
+        f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error) was {better[against['word']]} "
+        f"{config.method.name} ({errors['method']['error']:.1f} %) in cross-validation over "
+        f"{summary['images']} labelled samples"
+    )

@@ -1,0 +1,69 @@
+"""What the classifiers share: labels with unlabelled rows among them, seeds, threads and lines on the screen."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from rich.console import Console
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+UNLABELLED = -1
+
+
+def encoded(estimator: Any, y: Any) -> tuple[NDArray, NDArray[np.int64]]:
+    """The classes in order, and the number of each row's class, -1 for unlabelled rows."""
+    name = type(estimator).__name__
+    if y is None:
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+    given = column_or_1d(y, warn=True)
+    assert_all_finite(given, input_name="y", estimator_name=name)
+    labelled = is_labelled(given)
+    if not labelled.any():
+        raise ValueError(f"{name} needs labelled samples, but every sample in y is unlabelled ({UNLABELLED}).")
+    known = np.array(given[labelled].tolist()) if given.dtype.kind == "O" else given[labelled]
+    check_classification_targets(known)
+    classes, numbers = np.unique(known, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{name} needs samples of at least 2 classes in the data, but the data contains only one class: "
+            f"{classes[0]!r}"
+        )
+    codes = np.full(len(given), UNLABELLED, np.int64)
+    codes[labelled] = numbers
+    return classes, codes
+
+
+def is_labelled(y: NDArray) -> NDArray[np.bool_]:
+    """Rows whose label is not -1. Among strings, "-1" is the mark as well: numpy turns -1 into it."""
+    if y.dtype.kind in "US":
+        return y.astype(np.str_) != str(UNLABELLED)
+    if y.dtype.kind == "O":
+        marks = (UNLABELLED, str(UNLABELLED))
+        return np.array([not any(value is mark or value == mark for mark in marks) for value in y.tolist()], np.bool_)
+    return y != UNLABELLED
+
+
+def seed_of(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """As many threads of torch as jobs are asked for; None leaves their number."""
+    before = torch.get_num_threads()
+    if n_jobs is not None:
+        torch.set_num_threads(effective_n_jobs(n_jobs))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def console_of(verbose: int | bool) -> Console:
+    return Console(quiet=not verbose)

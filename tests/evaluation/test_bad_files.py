@@ -1,0 +1,153 @@
+"""`cotrain predict` on a bad day: bad files, impatient people, damaged parts, spreadsheets."""
+
+import csv
+import io
+import os
+import sys
+from itertools import count
+from pathlib import Path
+from signal import SIGINT
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cotrain
+from cotrain import UserError
+from cotrain.cli.main import main
+from cotrain.data.table import read_table
+from cotrain.evaluation import job, parts, streaming
+from cotrain.evaluation.predict import Predictions
+from cotrain.evaluation.streaming import RECORD, Predicted
+from cotrain.evaluation.table import columns, csv_writer, rows_of
+from tests.evaluation.many import BATCH, rows, words
+from tests.processes import Running, here
+
+pytestmark = pytest.mark.usefixtures("small_batches")
+
+
+def test_one_bad_file_is_one_row(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.new("L", (9, 9)).save(photos / "good.png")
+    Image.new("1", (70_000, 1)).save(photos / "long.png")
+    (photos / "loop.png").symlink_to(photos / "loop.png")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(photos / "pipe.png")
+    for workers in ("0", "1"):
+        out = tmp_path / f"{workers}.csv"
+        done = here(capsys, "predict", many / "run", *sorted(photos.iterdir()), "--out", out, "--workers", workers)
+        assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+        errors = {Path(row["path"]).name: row["error"] for row in rows(out.read_bytes())}
+        assert errors.pop("good.png") == ""
+        assert all(error.startswith("unreadable: ") for error in errors.values()) and len(errors) >= 2
+
+
+def interrupted(arguments: list[str], batches: int, times: int) -> None:
+    """A job that gets so many signals after so many batches."""
+    streaming.LARGEST_BATCH, parts.SECONDS = BATCH, 1e9
+    predict_batch, predicted = streaming.predict_batch, count(1)
+
+    def counted(*batch: object) -> object:
+        result = predict_batch(*batch)
+        if next(predicted) == batches:
+            for _ in range(times):
+                os.kill(os.getpid(), SIGINT)
+        return result
+
+    streaming.predict_batch = counted
+    sys.argv = ["cotrain", *arguments]
+    main()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_ctrl_c_keeps_the_rows_made_so_far(times: int, many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+    out = tmp_path / "preds.csv"
+    done = Running(interrupted, words(many, out, "--workers", "0"), 4, times).wait()
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
+    assert "resume with: cotrain predict" in done.stderr
+    (kept,) = (tmp_path / "preds.csv.partial").glob("rows-*.npz")
+    assert len(np.load(kept)["records"]) == BATCH * (4 if times == 1 else 3)
+    main(words(many, out, "--resume"))
+    assert out.read_bytes() == whole["csv"]
+
+
+@pytest.mark.parametrize("more", [[], ["--defer-below", "0.9"]])
+def test_ctrl_c_prints_the_rows_made_so_far(more: list[str], many: Path, whole: dict[str, bytes]) -> None:
+    arguments = ["predict", str(many / "run"), str(many / "photos"), "--workers", "0", *more]
+    done = Running(interrupted, arguments, 2, 1).wait()
+    assert done.returncode == 130
+    assert "stopped after 100 of 600 images" in done.stderr
+    printed, expected = rows(done.stdout.encode()), rows(whole["deferred.csv" if more else "csv"])
+    assert len(printed) == 100 and all(row in expected for row in printed)
+
+
+def part(labels: list[int], errors: bytes = b"[]", kind: np.dtype = RECORD) -> bytes:
+    file = io.BytesIO()
+    records = np.zeros(len(labels), kind)
+    if kind == RECORD:
+        records["label"] = labels
+    np.savez(file, records=records, errors=np.frombuffer(errors, np.uint8))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK",
+        part([0] * 99),
+        part([7] * 100),
+        part([-1] * 100),
+        part([0] * 100, b'[[3, "torn"]]'),
+        part([0] * 100, b"[" * 9000),
+        part([0] * 100, kind=np.dtype("f8")),
+    ],
+)
+def test_a_damaged_part_is_named(content: bytes, many: Path, tmp_path: Path) -> None:
+    out = tmp_path / "preds.csv"
+    Running(interrupted, words(many, out, "--workers", "0"), 2, 1).wait()
+    (kept,) = (tmp_path / "preds.csv.partial").glob("rows-*.npz")
+    kept.write_bytes(content)
+    model = cotrain.load(many / "run")
+    with pytest.raises(UserError, match=r"rows-000000000000-000000000100\.npz is damaged .*; delete it to predict"):
+        list(job.Parts(kept.parent).read(len(model.classes)))
+
+
+def test_parts_with_other_names_are_left_alone(tmp_path: Path) -> None:
+    for name in ("rows-a-b.npz", "rows-000000000000-000000000000.npz", "rows-1-2-3.npz", "notes.txt"):
+        (tmp_path / name).touch()
+    assert job.Parts(tmp_path).paths() == []
+
+
+def test_what_killed_processes_left_does_not_keep_the_folder(many: Path, tmp_path: Path) -> None:
+    out = tmp_path / "preds.csv"
+    Running(interrupted, words(many, out, "--workers", "0"), 2, 1).wait()
+    (tmp_path / "preds.csv.partial" / ".rows-1.npz.partial").touch()
+    main(words(many, out, "--resume"))
+    assert [*tmp_path.iterdir()] == [out]
+
+
+def test_no_cell_is_a_formula_and_labels_come_back(tmp_path: Path) -> None:
+    names = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM", "\ttab", "cat")
+    paths = ["=1+1.png", "-x.png", "+y.png", "@z.png", "\tt.png", "a.png"]
+    records = np.array([(number, 1, 0.5) for number in range(len(names))], RECORD)
+    table = tmp_path / "labels.csv"
+    with open(table, "w", newline="") as file:
+        csv_writer(file, columns(None))(rows_of(paths, Predicted(records, {}), names, None))
+    cells = [cell for row in csv.reader(table.read_text().splitlines()[1:]) for cell in (row[0], row[1], row[4])]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
+    read = read_table(table)
+    assert [row.label for row in read] == [*names]
+    assert [os.path.normpath(row.path) for row in read] == paths
+
+
+def test_the_names_of_predictions_are_made_once() -> None:
+    predictions = Predictions(np.array([1, 0]), ("a", "b"), np.eye(2), np.array([3, 3]))
+    assert predictions.names is predictions.names == ["b", "a"]
+
+
+def test_a_folder_that_does_not_exist_is_said(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "no folder" / "preds.csv"
+    done = here(capsys, *words(many, out))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not out.parent.exists()

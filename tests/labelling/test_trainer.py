@@ -1,0 +1,136 @@
+"""What the trainer does first: new labels before an estimate, and neither waits for ever."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cotrain.labelling.learning import Estimate, Known, Point, Snapshot, Teacher
+from cotrain.labelling.trainer import EVERY, FIRST_ESTIMATE, Task, Trainer
+from tests.labelling.learned import CLASSES, a_snapshot
+
+STEPS = 5
+
+
+class FakeTeacher(Teacher):
+    """Notes what it is asked for, and lets people do something meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[str], None]) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.meanwhile = meanwhile
+
+    def train(self, known: Known, earlier: Snapshot | None = None) -> Snapshot:
+        self._note("train", known)
+        return a_snapshot(labels=len(known.labels), curve=earlier.curve if earlier else ())
+
+    def estimate(self, known: Known, snapshot: Snapshot) -> Iterator[Estimate | None]:
+        assert snapshot.labels == len(known.labels), "the snapshot of these labels"
+        for step in range(STEPS):
+            self._note("step", known)
+            done = step == STEPS - 1
+            yield an_estimate(len(known.labels)) if done else None
+
+    def _note(self, what: str, known: Known) -> None:
+        self.asked.append((what, len(known.labels)))
+        self.meanwhile(what)
+
+
+def an_estimate(labels: int) -> Estimate:
+    return Estimate(CLASSES, Point(labels, 20.0, 10.0, 30.0, "cross-validation"), 2.0, (), True, "Label more.")
+
+
+class People:
+    """Label images when they are told to."""
+
+    def __init__(self, labels: int) -> None:
+        self.labels = labels
+
+    def task(self) -> Task:
+        return Task(Known(CLASSES, {row: row % 3 for row in range(self.labels)}), (1, 2, 3))
+
+
+def ran(teacher: Teacher, people: People, enough: Callable[[Trainer], bool]) -> Trainer:
+    """The trainer, after running here until it has done enough."""
+
+    def prepare(console: Console) -> list[Teacher]:
+        return [teacher]
+
+    trainer = Trainer(prepare, people.task, lambda: None)
+    trainer.on_change = lambda: trainer.end() if enough(trainer) else None
+    trainer.run()
+    return trainer
+
+
+def points(trainer: Trainer) -> list[int]:
+    return [point.labels for point in trainer.model.snapshot.curve] if trainer.model else []
+
+
+def test_new_labels_interrupt_an_estimate_which_then_continues() -> None:
+    people = People(FIRST_ESTIMATE)
+
+    def meanwhile(what: str) -> None:
+        if teacher.asked.count(("step", FIRST_ESTIMATE)) == 2 and what == "step":
+            people.labels += EVERY
+
+    teacher = FakeTeacher(meanwhile)
+    trainer = ran(teacher, people, lambda trainer: bool(points(trainer)))
+    first, late = FIRST_ESTIMATE, FIRST_ESTIMATE + EVERY
+    assert teacher.asked == [("train", first), *[("step", first)] * 2, ("train", late), *[("step", first)] * 3]
+    assert trainer.model is not None
+    assert trainer.model.snapshot.labels == late
+    assert (trainer.model.snapshot.temperature, trainer.model.snapshot.advice) == (2.0, "Label more.")
+    assert points(trainer) == [first], "the estimate is about the labels with which it began"
+
+
+def test_somebody_who_never_stops_labelling_starves_neither_guesses_nor_estimates() -> None:
+    people = People(FIRST_ESTIMATE)
+
+    def label(_: str) -> None:
+        people.labels += EVERY
+
+    teacher = FakeTeacher(label)
+    trainer = ran(teacher, people, lambda trainer: len(points(trainer)) == 3)
+    kinds = [what for what, _ in teacher.asked]
+    assert "step step" not in " ".join(kinds), "new guesses wait for one step at most"
+    assert kinds.count("step") == 3 * STEPS
+    assert points(trainer) == sorted(points(trainer))
+
+
+def test_an_estimate_that_fails_is_reported_once_and_guesses_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = People(FIRST_ESTIMATE)
+
+    def broken(*_: Any) -> Iterator[None]:
+        people.labels += EVERY
+        raise RuntimeError("no memory")
+        yield
+
+    teacher = FakeTeacher(lambda _: None)
+    monkeypatch.setattr(teacher, "estimate", broken)
+    problems = []
+
+    def enough(trainer: Trainer) -> bool:
+        problems.append(trainer.problem)
+        return trainer.model is not None and trainer.model.snapshot.labels > FIRST_ESTIMATE
+
+    ran(teacher, people, enough)
+    assert "The error could not be estimated: no memory. Your labels are safe." in problems
+
+
+def test_an_estimate_of_classes_that_are_gone_is_dropped() -> None:
+    people = People(FIRST_ESTIMATE)
+
+    class Forgetful(FakeTeacher):
+        def train(self, known: Known, earlier: Snapshot | None = None) -> Snapshot | None:  # type: ignore[override]
+            return super().train(known, earlier) if known.labels else None
+
+    def undo(what: str) -> None:
+        if what == "step":
+            people.labels = 0
+
+    trainer = ran(
+        Forgetful(undo),
+        people,
+        lambda trainer: trainer.model is None and trainer.estimating is False and people.labels == 0,
+    )
+    assert trainer.model is None

@@ -1,0 +1,217 @@
+"""Run folders that are damaged, edited, or a stranger's: every mistake is one line that names the file."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cotrain
+from cotrain import Config, Dataset, UserError
+from cotrain.cli.report import report_command
+from cotrain.data import draw_split
+from cotrain.evaluation.evaluate import evaluate
+from cotrain.runs.checkpoint import read_tensors, write_tensors
+from cotrain.runs.log import read_log
+from cotrain.runs.run import Run
+from cotrain.training.state import begin, restore, save
+from tests.made_up import made_up_run, some_data
+
+DEEP = "[" * 50_000 + "]" * 50_000
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_up_run(tmp_path_factory.mktemp("made") / "run", some_data()).folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def used(folder: Path) -> None:
+    """Everything that reads a run without its data."""
+    run = Run.open(folder)
+    assert run.result is not None and isinstance(run.command, str) and run.packages is not None
+    cotrain.load(folder)
+    report_command(folder)
+
+
+def test_a_whole_run_can_be_used(folder: Path) -> None:
+    used(folder)
+
+
+@pytest.mark.parametrize("content", ["", "null", "[]", "3", '"text"', DEEP, '{"a": ' + DEEP + "}", "{}", "[[1], 2]"])
+@pytest.mark.parametrize("name", ["config.json", "split.json", "result.json", "command.json", "packages.json"])
+def test_files_with_other_content_are_named(name: str, content: str, folder: Path) -> None:
+    harmless = (name, content) in {("command.json", '"text"'), ("packages.json", "{}"), ("config.json", "{}")}
+    (folder / name).write_text(content)
+    if not harmless:
+        with pytest.raises(UserError, match=name):
+            used(folder)
+
+
+RESULTS = {
+    "test_error": "ten",
+    "temperature": [1],
+    "used": "another",
+    "verdict": {"word": "helped"},
+    "cross_validation": {"errors": []},
+    "warnings": 3,
+    "seconds": 1e300,
+    "agreement": "all",
+    "versions": ["torch"],
+    "temperature_fitted_on": 7,
+    "leaks": 2**70,
+    "test_interval": [1.0],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), RESULTS.items())
+def test_a_result_with_a_wrong_type_is_named(key: str, value: Any, folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, key: value}))
+    with pytest.raises(UserError, match=rf"result\.json is damaged: {key}.*; delete it and add --resume"):
+        used(folder)
+
+
+@pytest.mark.parametrize("rows", [[2**70], [-1], [10**6], ["a"], 3])
+def test_a_split_with_impossible_rows_is_refused(rows: Any, folder: Path) -> None:
+    split = json.loads((folder / "split.json").read_text())
+    (folder / "split.json").write_text(json.dumps({**split, "unlabelled": rows}))
+    with pytest.raises(UserError, match="split"):
+        evaluate(Run.open(folder), some_data())
+
+
+@pytest.mark.parametrize(
+    "line", [DEEP, '{"step": "a"}', '{"step": 101, "lr": "high"}', "[]", '{"step": ' + "9" * 400 + "}"]
+)
+def test_a_log_ends_before_its_first_damaged_line(line: str, folder: Path) -> None:
+    whole = read_log(folder / "log.jsonl")
+    with open(folder / "log.jsonl", "a") as file:
+        file.write(line + '\n{"step": 102}\n')
+    assert read_log(folder / "log.jsonl") == whole
+    used(folder)
+
+
+FACTS: dict[str, Any] = {
+    "config": [],
+    "classes": [],
+    "size": ["8", 8],
+    "channels": 10**9,
+    "mean": [0.5],
+    "std": [0.0, 0.0, 0.0],
+    "trunk": 3,
+}
+
+
+@pytest.mark.parametrize(("key", "value"), FACTS.items())
+def test_a_model_with_wrong_facts_and_a_right_digest_is_named(key: str, value: Any, folder: Path) -> None:
+    tensors, facts = read_tensors(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors, {**facts, key: value})
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        cotrain.load(folder)
+    without = {name: fact for name, fact in facts.items() if name != key}
+    write_tensors(folder / "model.safetensors", tensors, without)
+    if key != "trunk":
+        with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+            cotrain.load(folder)
+
+
+Change = Callable[[dict[str, torch.Tensor], str], object]
+CHANGES: dict[str, Change] = {
+    "missing": lambda tensors, name: tensors.pop(name),
+    "other shape": lambda tensors, name: tensors.update({name: torch.zeros(3, 1, 2)}),
+    "other type": lambda tensors, name: tensors.update({name: tensors[name].to(torch.complex64)}),
+    "unknown": lambda tensors, name: tensors.update({f"{name}.more": tensors[name]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=[*CHANGES])
+def test_a_model_with_other_tensors_is_named(change: Change, folder: Path) -> None:
+    tensors, facts = read_tensors(folder / "model.safetensors")
+    change(tensors, next(iter(tensors)))
+    write_tensors(folder / "model.safetensors", tensors, facts)
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        cotrain.load(folder)
+
+
+@pytest.mark.parametrize("header", ["[]", "{}", '{"digest": 3, "facts": {}}', DEEP])
+def test_a_model_with_another_header_is_named(header: str, folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    save_file(load_file(path), path, {"cotrain": header})
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        cotrain.load(folder)
+
+
+@pytest.fixture(scope="module")
+def started(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Dataset]:
+    """A run with a checkpoint, of a method with memory."""
+    config = cotrain.recipe_named("digits").changed({"data.labels": 8, "method": "comatch", "optim.steps": 2})
+    run = Run.create(tmp_path_factory.mktemp("started") / "run", config, draw_split(toy, config.data, 0))
+    state = begin(config, toy, run.split, torch.device("cpu"))
+    for parameter in state.net.parameters():
+        state.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    save(state, run)
+    return run, toy
+
+
+def restored(started: tuple[Run, Dataset], change: Callable[[dict[str, torch.Tensor], dict[str, Any]], object]) -> None:
+    run, dataset = started
+    whole = run.checkpoints.newest()
+    assert whole is not None
+    content = whole.read_bytes()
+    try:
+        tensors, facts = read_tensors(whole)
+        change(tensors, facts)
+        write_tensors(whole, tensors, facts)
+        state = begin(run.config, dataset, run.split, torch.device("cpu"))
+        list(restore(state, run, *read_tensors(whole)))
+    finally:
+        whole.write_bytes(content)
+
+
+def test_a_whole_checkpoint_is_restored(started: tuple[Run, Dataset]) -> None:
+    restored(started, lambda tensors, facts: None)
+
+
+@pytest.mark.parametrize("key", ["step", "seconds", "split", "config", "scaler", "threads", "processes"])
+@pytest.mark.parametrize("value", [None, "text", -1, [], {"a": {}}])
+def test_a_checkpoint_with_wrong_facts_is_named(key: str, value: Any, started: tuple[Run, Dataset]) -> None:
+    with pytest.raises(UserError, match=r"step-00000000\.safetensors"):
+        restored(started, lambda tensors, facts: facts.update({key: value}))
+
+
+@pytest.mark.parametrize("part", ["net", "average", "optimizer", "memory"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=[*CHANGES])
+def test_a_checkpoint_with_other_tensors_is_named(change: Change, part: str, started: tuple[Run, Dataset]) -> None:
+    if part == "optimizer" and change is CHANGES["missing"]:
+        pytest.skip("SGD has no tensor for a weight without a gradient")
+
+    def changed(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
+        change(tensors, next(name for name in tensors if name.startswith(f"{part}.")))
+
+    with pytest.raises(UserError, match=r"step-00000000\.safetensors"):
+        restored(started, changed)
+
+
+def test_a_killed_start_is_no_dead_end(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
+    (tmp_path / ".split.json.partial").touch()
+    (tmp_path / ".config.json.0a0a0a0a-1-0123456789abcdef.partial").touch()
+    run = Run.create(tmp_path, tiny, draw_split(toy, tiny.data, 0))
+    assert Run.open(tmp_path).split.hash == run.split.hash
+
+
+def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> None:
+    from cotrain.pipeline.crossvalidation import _read
+
+    (folder / "cross_validation.npz").write_bytes(np.arange(3).tobytes())
+    with pytest.raises(UserError, match=r"cross_validation\.npz is damaged .*; delete it to cross-validate again"):
+        _read(folder / "cross_validation.npz")
