@@ -33,6 +33,7 @@ WORDS = {  # how each fact of a job is named in an error message
     "images": "other images",
     "shard": "another --shard",
     "defer_below": "another --defer-below or --target-error",
+    "unknown_below": "another --unknown-below",
     "batch": "another version of cotrain",
 }
 
