@@ -22,7 +22,7 @@ from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, prom
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
-from cotrain.progress import terminal
+from cotrain.progress import terminal, worded
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
@@ -100,9 +100,9 @@ def predict_command(
         if chosen != run:
             why = ", which was clearly better in cross-validation" if use == BETTER else ""
             print(f"using {chosen.name}{why}", file=sys.stderr)
-        print(how_calibrated(chosen), file=sys.stderr)
+        print(worded(how_calibrated(chosen), model.config.unit), file=sys.stderr)
     if done is not None:
-        print(_summary(done, request.own_out, below))
+        print(_summary(done, request.own_out, below, model.config.unit))
 
 
 def _job(request: "Request", model: Model, below: float | None, console: Console) -> tuple[Job, Sequence[str]]:
@@ -214,10 +214,11 @@ def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
     return promised.probability
 
 
-def _summary(done: Done, out: Path | None, below: float | None) -> str:
+def _summary(done: Done, out: Path | None, below: float | None, unit: str) -> str:
     deferred = f", {done.deferred} deferred" if below is not None else ""
-    speed = f" ({done.per_second:,.0f} images per second)" if done.predicted else ""
-    return f"{done.images} images, {done.unreadable} unreadable{deferred} -> {out}{speed}"
+    speed = f" ({done.per_second:,.0f} {unit}s per second)" if done.predicted else ""
+    unreadable = f", {done.unreadable} unreadable" if unit == "image" else ""
+    return f"{done.images} {unit}s{unreadable}{deferred} -> {out}{speed}"
 
 
 def rounded_up(bound: float) -> str:

@@ -1,7 +1,8 @@
 """A table: is a tumour benign? scikit-learn's 569 cases with 30 measurements, 10 of each kind labelled.
 
 Writes tumours.csv, whose last column is empty where the label is unknown, and test.csv to the folder given on the
-command line, and fits as `cotrain fit tumours.csv --target diagnosis --test test.csv` does. It needs nothing but cotrain.
+command line, and fits as `cotrain fit tumours.csv --target diagnosis --test test.csv` does. It needs nothing but
+cotrain.
 """
 
 import csv
