@@ -51,12 +51,10 @@ def _confusion(labels: NDArray, predicted: NDArray, classes: int) -> Shares:
 
 def _most_likely(confusion: Shares, counts: Shares) -> Shares:
     """Expectation-maximisation; the start is the same share for all classes, and so is the answer without counts."""
-    shares = np.full(len(counts), 1 / len(counts))
-    if not counts.any():
-        return shares
-    for _ in range(ITERATIONS):
-        of_class = shares[:, None] * confusion
-        shares = (of_class / of_class.sum(axis=0)) @ counts
+    shares, seen = np.full(len(counts), 1 / len(counts)), counts > 0
+    for _ in range(ITERATIONS if seen.any() else 0):
+        of_class = shares[:, None] * confusion[:, seen]
+        shares = (of_class / of_class.sum(axis=0)) @ counts[seen]
         shares /= shares.sum()
     return shares
 

@@ -36,6 +36,11 @@ def test_intervals_cover_the_shares_and_narrow_with_labels() -> None:
     assert (many.high - many.low).sum() < (few.high - few.low).sum()
 
 
+def test_a_class_that_nothing_is_predicted_as_has_no_share() -> None:
+    found = estimate_shares(np.array([0, 1, 2]), np.array([0, 1, 2]), np.array([0, 0, 1, 0]), 3)
+    assert found.share == pytest.approx([0.75, 0.25, 0.0])
+
+
 def test_without_unlabelled_images_nothing_is_known() -> None:
     found = estimate_shares(np.array([0, 1, 2]), np.array([0, 1, 2]), np.empty(0, np.int64), 3)
     assert found.share == pytest.approx([1 / 3] * 3)
