@@ -2,8 +2,9 @@
 
     python .ci/lock.py     # with the Python and on the platform that the lock is for; uses pip's configured index
 
-The lock is for one platform and one version of Python, which its first lines name. Renew it after a change of the
-dependencies in pyproject.toml or constraints.txt, look at the difference, and run the tests with it:
+The lock is for one platform and one version of Python, which its first line names, and for a CPU build of torch; name
+an index that has one with PIP_EXTRA_INDEX_URL. Renew the lock after a change of the dependencies in pyproject.toml or
+constraints.txt, look at the difference, and run the tests with it:
 
     python -m venv fresh && fresh/bin/pip install --require-hashes -r requirements-test.lock
     fresh/bin/pip install --no-deps --editable . && fresh/bin/python -m pytest

@@ -1,9 +1,11 @@
 """What is fuzzed: for each kind of input, how to draw one and how to use it. Only a `UserError` may come of it."""
 
+import io
 import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +24,7 @@ from cotrain.config import Config, settings_of
 from cotrain.data.cifar import load_cifar
 from cotrain.data.decode import FORMATS, Unreadable, peek, read_image
 from cotrain.data.npz import load_npz
+from cotrain.data.reading import read_csv, read_npz, read_parquet
 from cotrain.data.split import read_split
 from cotrain.data.svhn import load_svhn
 from cotrain.data.table import match, read_sheet
@@ -63,6 +66,29 @@ def image(content: bytes, folder: Path) -> None:
 def npz(content: bytes, folder: Path) -> None:
     (folder / "a.npz").write_bytes(content)
     load_npz(folder / "a.npz")
+
+
+def columns(content: bytes, folder: Path) -> None:
+    """A table of numbers; the first line says of which kind."""
+    kind, _, rest = content.partition(b"\n")
+    path = folder / f"a.{kind.decode()}"
+    path.write_bytes(rest)
+    {"csv": read_csv, "npz": read_npz, "parquet": read_parquet}[kind.decode()](path)
+
+
+def tables_of_numbers() -> st.SearchStrategy[bytes]:
+    import pyarrow.parquet
+
+    parquet = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, None, 3.0], "b": ["x", "y", None]}), parquet)
+    stored = inputs.zipped(
+        {"x.npy": inputs.npy(np.zeros((3, 2))), "y.npy": inputs.npy(np.arange(3))}, zipfile.ZIP_STORED
+    )
+    text = b"a,b,label\n1,2.5,x\n3,,y\n"
+    packed = inputs.npz({"x": np.zeros((3, 2)), "y": np.array([0, 1, -1])})
+    kinds = {"csv": inputs.changed(text), "parquet": inputs.changed(parquet.getvalue())}
+    kinds["npz"] = st.one_of(inputs.changed(stored), packed)
+    return st.one_of([each.map(lambda drawn, kind=kind: kind.encode() + b"\n" + drawn) for kind, each in kinds.items()])
 
 
 def archive(content: bytes, folder: Path) -> None:
@@ -228,6 +254,7 @@ TARGETS = {
         ),
         npz,
     ),
+    "columns": Target(tables_of_numbers, columns),
     "archive": Target(inputs.cifar, archive),
     "mat": Target(inputs.svhn, mat),
     "run": Target(run_files, run_file),
