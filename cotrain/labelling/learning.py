@@ -135,7 +135,7 @@ class Teacher:
         if not lesson.enough:
             return None
         logits = self._trained(lesson.dataset, lesson.split, self.rows)
-        found = earlier_advice(earlier)
+        found = earlier_advice(earlier, len(lesson.labels))
         return Snapshot(
             labels=len(lesson.labels),
             classes=known.classes,
