@@ -63,12 +63,12 @@ def labelled(kills: int, draw: random.Random, place: Path) -> str:
     for _ in range(kills):
         process, address = start(folder)
         client = visit(address)
-        names = {one["name"]: one["number"] for one in client.state["classes"]}
+        names = {one["name"]: one["class"] for one in client.state["classes"]}
         names |= client.name(*{"red", "green"} - names.keys())
         end = time.monotonic() + draw.random()
         while time.monotonic() < end:
             row, number = draw.randrange(24), draw.choice([*names.values()])
-            seen = client.get(f"/api/card/{row}")["label"]
+            seen = client.get(f"/api/card/{row}")["seen"]
             client.label(number, row, seen=seen)
             confirmed[f"{row:03d}.png"] = number
         process.process.kill()
