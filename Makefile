@@ -5,10 +5,12 @@ PYTHON := python
 BIN := .venv/Scripts
 endif
 COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
+KILLS ?= 100
+INPUTS ?= 10000
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench check docs dist clean
+.PHONY: help demo test test-slow bench chaos fuzz check docs dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +29,12 @@ bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.bank
 	$(BIN)/python -m benchmarks.predict
+
+chaos: .venv/installed  ## kill, fill and interrupt everything (KILLS=100)
+	$(BIN)/python -m tests.campaigns.chaos --kills $(KILLS)
+
+fuzz: .venv/installed  ## damaged files, settings and requests (INPUTS=10000)
+	$(BIN)/python -m tests.campaigns.fuzz --inputs $(INPUTS)
 
 check: .venv/installed  ## linters and types only
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """A simulated person who always answers right: the error against the number of labels, by the order of the questions.
 
     python -m benchmarks.labelling cifar10.npz svhn.npz plantvillage --out labelling.jsonl
+    python -m benchmarks.labelling cifar10.npz svhn.npz plantvillage --most 100 --finished 5 --out labelling.jsonl
     python -m benchmarks.labelling --table --out labelling.jsonl
     python -m benchmarks.labelling --figure labelling.png --out labelling.jsonl
 
@@ -211,11 +212,12 @@ def needed_words(found: Rows, data: str, which: str) -> str:
 
 def finished_words(found: Rows, data: str) -> Iterator[str]:
     """The model that Finish writes, with the labels of each order."""
-    measured = [row for row in found if row["data"] == data and "finished" in row]
-    ours, other = ({row["seed"]: row["finished"] for row in measured if row["order"] == order} for order in ORDERS)
-    if measured:
-        cells = f"{spread([*ours.values()])} in our order, {spread([*other.values()])} in random order"
-        yield f"\nFinish with {GOAL} labels (n={len(ours)}): {cells}, difference {paired(other, ours)}."
+    for labels in FINISHED:
+        here = [row for row in found if (row["data"], row["labels"]) == (data, labels) and "finished" in row]
+        ours, other = ({row["seed"]: row["finished"] for row in here if row["order"] == order} for order in ORDERS)
+        if here:
+            cells = f"{spread([*ours.values()])} in our order, {spread([*other.values()])} in random order"
+            yield f"\nFinish with {labels} labels (n={len(ours)}): {cells}, difference {paired(other, ours)}."
 
 
 def estimates(found: Rows, data: str) -> Iterator[str]:

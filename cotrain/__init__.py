@@ -3,7 +3,7 @@
 import cotrain.openmp  # noqa: F401  # before anything that loads torch
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
-from cotrain.data import ArrayFormat, DataFormat, Dataset, from_arrays, open_data
+from cotrain.data import ArrayFormat, Column, DataFormat, Dataset, from_arrays, from_features, open_data
 from cotrain.data.format import Request
 from cotrain.evaluation.export import Exported, export
 from cotrain.evaluation.predict import Model, Predictions, load
@@ -19,6 +19,7 @@ __all__ = [
     "Backbone",
     "BackboneFamily",
     "Batch",
+    "Column",
     "Config",
     "DataFormat",
     "Dataset",
@@ -46,6 +47,7 @@ __all__ = [
     "export",
     "fit",
     "from_arrays",
+    "from_features",
     "load",
     "open_data",
     "recipe_named",

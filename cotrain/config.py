@@ -190,8 +190,8 @@ class Config(Settings):
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
                     raise UserError(_unknown(key, self))
                 values[section][name] = value
-                if section == "optim":
-                    values["optim"]["replaced"].pop(name, None)  # now set by the user
+                if section == "optim" and isinstance(replaced := values["optim"]["replaced"], dict):
+                    replaced.pop(name, None)  # now set by the user
         changed, own = type(self).parse(values), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
 

@@ -30,7 +30,7 @@ from cotrain.evaluation.predict import (
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
-from cotrain.progress import terminal
+from cotrain.progress import terminal, worded
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
@@ -115,11 +115,11 @@ def predict_command(
         if chosen != run:
             why = ", which was clearly better in cross-validation" if use == BETTER else ""
             print(f"using {chosen.name}{why}", file=sys.stderr)
-        print(how_calibrated(chosen), file=sys.stderr)
+        print(worded(how_calibrated(chosen), model.config.unit), file=sys.stderr)
         if target_error is not None:
-            print(_not_covered(model, unknown_below), file=sys.stderr)
+            print(worded(_not_covered(model, unknown_below), model.config.unit), file=sys.stderr)
     if done is not None:
-        print(_summary(done, request.own_out, below, unknown))
+        print(_summary(done, request.own_out, below, unknown, model.config.unit))
 
 
 def _job(
@@ -243,11 +243,12 @@ def _not_covered(model: Model, unknown_below: float | None) -> str:
     return "the promised error does not cover images that belong to no class and were not recognised as unknown"
 
 
-def _summary(done: Done, out: Path | None, below: float | None, unknown: float) -> str:
+def _summary(done: Done, out: Path | None, below: float | None, unknown: float, unit: str) -> str:
     deferred = f", {done.deferred} deferred" if below is not None else ""
     deferred += f", {done.unknown} unknown" if unknown else ""
-    speed = f" ({done.per_second:,.0f} images per second)" if done.predicted else ""
-    return f"{done.images} images, {done.unreadable} unreadable{deferred} -> {out}{speed}"
+    speed = f" ({done.per_second:,.0f} {unit}s per second)" if done.predicted else ""
+    unreadable = f", {done.unreadable} unreadable" if unit == "image" else ""
+    return f"{done.images} {unit}s{unreadable}{deferred} -> {out}{speed}"
 
 
 def rounded_up(bound: float) -> str:

@@ -11,7 +11,7 @@ from cotrain.evaluation.verdict import Verdict
 from cotrain.pipeline.rivals import FOREST, SPREADING
 from cotrain.progress import clock, worded
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
-from cotrain.types import Method
+from cotrain.types import Method, UserError
 
 NAMES = {
     LABELLED_ONLY: "labelled-only heads",
@@ -30,7 +30,12 @@ class Worded(Table):
         super().add_row(*(worded(cell, self.unit) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
+NEEDED = {"test_error", "test_interval", "test_images", "head_errors", "agreement"}
+OF_TRAINING = {"seconds", "steps", "labels", "seed"}  # in result.json, but not in a new evaluation
+
+
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
+    _check_whole(run, result)
     method = run.config.method
     checked = result.get("cross_validation")
     if checked and not result["test_images"]:
@@ -58,6 +63,12 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
         table.add_row("effect of unlabelled images", _effect(verdict) + against)
     _add_facts(table, run, result)
     return table
+
+
+def _check_whole(run: Run, result: Mapping[str, Any]) -> None:
+    needed = NEEDED | OF_TRAINING if OF_TRAINING & result.keys() else NEEDED
+    for key in sorted(needed - result.keys()):
+        raise UserError(f"{run.folder / 'result.json'} is damaged: it has no {key}; delete it and add --resume")
 
 
 def _title(result: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ TOKEN = "a-token-that-is-not-random"
 SETTINGS = {
     "model.backbone": "tiny",
     "model.hidden": 8,
-    "optim.steps": 20,
+    "optim.steps": 10,
     "optim.labelled": 8,
     "optim.unlabelled": 8,
     "run.runtime": "torch",
