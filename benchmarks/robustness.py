@@ -25,7 +25,7 @@ from benchmarks.spoiled import Real, Rows, mislabelled, per_class, prepared
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.evaluation.neighbours import neighbours_of, pooled
-from cotrain.evaluation.outliers import by_neighbours, confidence, training_p_values
+from cotrain.evaluation.outliers import by_neighbours, training_p_values
 from cotrain.evaluation.outputs import head_logits
 from cotrain.evaluation.suspects import dispute
 from cotrain.labelling.learning import quick
@@ -116,6 +116,11 @@ class Trial:
         return {name: round(float(value), 3) for name, value in found.items()}
 
 
+def confidence(logits: torch.Tensor) -> np.ndarray:
+    """The highest probability of the ensemble."""
+    return ensemble_probabilities(logits, "probabilities").max(dim=-1).values.numpy()
+
+
 def classes_of(logits: torch.Tensor) -> np.ndarray:
     return ensemble_probabilities(logits, "probabilities").argmax(dim=-1).numpy()
 
@@ -155,8 +160,8 @@ def aurocs(trial: Trial, split: Split) -> Row:
     strange = trial.real.labels[rows] < 0
     p_values = training_p_values(known, by_neighbours(known), bank, rows)
     likeness = np.sort(pooled_unit(trial, rows) @ pooled_unit(trial, np.array(split.labelled)).T, axis=1)
-    heads = confidence(trial.outputs(trial.config(**PLAIN), split, rows), "probabilities")
-    logistic = confidence(trial.logistic(split, rows), "probabilities")
+    heads = confidence(trial.outputs(trial.config(**PLAIN), split, rows))
+    logistic = confidence(trial.logistic(split, rows))
     found = {"ours": p_values, "nearest labelled": likeness[:, -1], "probability of the heads": heads}
     found["probability of logistic regression"] = logistic
     areas = {name: round(float(roc_auc_score(strange, -value)), 4) for name, value in found.items()}

@@ -16,7 +16,6 @@ from torch import Tensor
 from cotrain.data.bank import Bank
 from cotrain.data.dataset import evenly
 from cotrain.evaluation.neighbours import NEIGHBOURS, Floats, Neighbours, Projection
-from cotrain.ops import ensemble_probabilities
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.types import UserError
 
@@ -43,27 +42,26 @@ class ByNeighbours:
 
 @dataclass(frozen=True)
 class ByHeads:
-    """For a network from scratch: the highest probability of the ensemble."""
+    """For a network from scratch: the highest logit, averaged over the heads. Unlike a probability, it has no limit."""
 
-    rule: str
     held_out: Floats  # (L,) of images whose labels the network may have been trained on, ascending
 
     def p_values(self, features: Floats, logits: Tensor) -> NDArray[np.float64]:
         """(H, n, C) logits of new images -> (n,)."""
-        return p_values(confidence(logits, self.rule), self.held_out)
+        return p_values(_strength(logits), self.held_out)
 
 
 Belonging = ByNeighbours | ByHeads
 
 
-def confidence(logits: Tensor, rule: str) -> Floats:
-    """Rounded, because its last bits depend on which images are predicted together."""
-    return ensemble_probabilities(logits, rule).max(dim=-1).values.numpy().round(5).astype(np.float32)
-
-
-def by_heads(labelled: Tensor, rule: str) -> ByHeads:
+def by_heads(labelled: Tensor) -> ByHeads:
     """From the logits (H, L, C) of labelled images."""
-    return ByHeads(rule, np.sort(confidence(labelled, rule)))
+    return ByHeads(np.sort(_strength(labelled)))
+
+
+def _strength(logits: Tensor) -> Floats:
+    """(n,) rounded, because the last bits depend on which images are predicted together."""
+    return logits.float().mean(dim=0).max(dim=-1).values.numpy().round(3)
 
 
 def by_neighbours(known: Neighbours) -> ByNeighbours:
@@ -111,18 +109,17 @@ def write_belonging(path: Path, belonging: Belonging) -> None:
     if isinstance(belonging, ByNeighbours):
         arrays |= {"directions": belonging.projection.directions}
         arrays |= {"points": belonging.points.astype(np.float16), "reach": belonging.reach}
-    rule = belonging.rule if isinstance(belonging, ByHeads) else None
-    write_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, {"rule": rule})
+    write_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, {})
 
 
 def read_belonging(path: Path) -> Belonging | None:
     """None if the run has no such file: it is older, or not finished."""
     if not path.exists():
         return None
-    tensors, facts = read_tensors(path)
+    tensors, _ = read_tensors(path)
     arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    if HELD_OUT in arrays and facts.get("rule") is not None:
-        return ByHeads(str(facts["rule"]), arrays[HELD_OUT])
+    if [*arrays] == [HELD_OUT]:
+        return ByHeads(arrays[HELD_OUT])
     try:
         directions, points, reach = (arrays[name] for name in OF_NEIGHBOURS)
         assert directions.shape[1] == points.shape[1] and len(points) == len(reach)

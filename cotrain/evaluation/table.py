@@ -56,7 +56,7 @@ def rows_of(
         else:
             name = UNKNOWN if strange else classes[label]
             row |= {"class": name, "probability": probability, "heads_agree": heads_agree, "error": ""}
-            row[BELONGS] = "" if math.isnan(belongs) else belongs
+            row[BELONGS] = "" if math.isnan(belongs) else round(belongs, 6)  # it has the precision of a float32
         if below is not None:
             row["defer"] = "yes" if label == UNREADABLE or strange or probability < below else "no"
         rows.append(row)

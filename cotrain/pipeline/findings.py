@@ -107,7 +107,7 @@ def strangers_of(
         p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
     else:
         compared, honest = held_out or _own_outputs(run, dataset, model), bool(held_out or run.split.valid)
-        belonging = by_heads(compared.logits, run.config.run.ensemble)
+        belonging = by_heads(compared.logits)
         p_values = belonging.p_values(np.empty((0, 0), np.float32), _logits(model, dataset, unlabelled))
     order = np.argsort(p_values, kind="stable")
     return Strangers(unlabelled[order], p_values[order], belonging, honest)

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -73,22 +72,19 @@ def source_of(
     kind: type[Source] = Source,
 ) -> BatchSource:
     """The batches: views of pixels, of the features of a bank if the dataset has one, or of the rows of a table."""
-    sizes: dict[str, Any] = {
-        "labelled": config.optim.labelled,
-        "unlabelled": config.unlabelled,
-        "seed": config.run.seed,
-        "balanced": config.robust.balances,
-    }
+    sizes = {"labelled": config.optim.labelled, "unlabelled": config.unlabelled, "seed": config.run.seed}
+    views, balanced = config.method.views, config.robust.balances
     if dataset.bank is not None:
-        return BankSource(dataset, split, config.method.views, device=device, **sizes)
+        return BankSource(dataset, split, views, device=device, balanced=balanced, **sizes)
     if dataset.features is not None:
-        return FeatureSource(dataset, split, config.features, config.method.views, device=device, **sizes)
+        return FeatureSource(dataset, split, config.features, views, device=device, balanced=balanced, **sizes)
     return kind(
         dataset,
         split,
         config.augment,
-        config.method.views,
+        views,
         device=device,
+        balanced=balanced,
         part=(ranks.rank, ranks.size),
         statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
         **sizes,

@@ -7,6 +7,7 @@ import torch
 from cotrain.evaluation.outliers import (
     ByHeads,
     ByNeighbours,
+    by_heads,
     by_neighbours,
     p_values,
     read_belonging,
@@ -68,9 +69,8 @@ def test_no_share_of_strangers_without_strangers(tmp_path: Path) -> None:
     assert share_of_strangers(np.empty(0), 10) == 0.0
 
 
-def test_heads_alone_say_it_by_their_confidence() -> None:
-    labelled = torch.tensor([[[4.0, 0.0], [3.0, 0.0], [2.0, 0.0]]])
-    belonging = ByHeads("probabilities", np.sort(torch.softmax(labelled, -1).amax(-1)[0].numpy()))
+def test_heads_alone_say_it_by_their_highest_logit() -> None:
+    belonging = by_heads(torch.tensor([[[4.0, 0.0], [3.0, 0.0], [2.0, 0.0]]]))
     found = belonging.p_values(np.empty((0, 0), np.float32), torch.tensor([[[0.1, 0.0], [9.0, 0.0]]]))
     assert found.tolist() == [1 / 4, 1.0]
 
@@ -83,7 +83,7 @@ def test_written_and_read_back(made: Clusters, tmp_path: Path) -> None:
     again = read_belonging(tmp_path / "a")
     assert isinstance(again, ByNeighbours)
     np.testing.assert_allclose(again.p_values(features, nothing), belonging.p_values(features, nothing), atol=0.1)
-    heads = ByHeads("logits", np.array([0.5, 0.9], np.float32))
+    heads = ByHeads(np.array([0.5, 0.9], np.float32))
     write_belonging(tmp_path / "b", heads)
     assert repr(read_belonging(tmp_path / "b")) == repr(heads)
 
@@ -91,6 +91,6 @@ def test_written_and_read_back(made: Clusters, tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(made: Clusters, tmp_path: Path) -> None:
     from cotrain.runs.checkpoint import write_tensors
 
-    write_tensors(tmp_path / "a", {"points": torch.zeros(3, 2), "held_out": torch.zeros(3)}, {"rule": None})
+    write_tensors(tmp_path / "a", {"points": torch.zeros(3, 2), "held_out": torch.zeros(3)}, {})
     with pytest.raises(UserError, match="is damaged: it lacks arrays"):
         read_belonging(tmp_path / "a")

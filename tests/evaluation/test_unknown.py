@@ -18,7 +18,7 @@ def table() -> Predicted:
 
 
 def test_a_strange_image_is_unknown_and_deferred() -> None:
-    rows = rows_of(["a", "b", "c", "d"], table(), ["cat", "dog"], 0.5, 0.05)
+    rows = rows_of(["a", "b", "c", "d"], table(), ["cat", "dog"], 0.5, unknown=0.05)
     assert [row["class"] for row in rows] == ["cat", "unknown", "cat", ""]
     assert [row["defer"] for row in rows] == ["no", "yes", "no", "yes"]
     assert [is_unknown(row, 0.05) for row in rows] == [False, True, False, False]
@@ -34,7 +34,7 @@ def test_without_a_rate_every_image_has_a_class() -> None:
 
 
 def test_strange_images_come_before_the_uncertain_ones() -> None:
-    parts = least_confident_first(["a", "b", "c", "d"], lambda: iter([table()]), ["cat", "dog"], 0.5, 0.05)
+    parts = least_confident_first(["a", "b", "c", "d"], lambda: iter([table()]), ["cat", "dog"], 0.5, unknown=0.05)
     assert [row["path"] for rows in parts for row in rows] == ["d", "b", "c", "a"]
 
 

@@ -15,9 +15,12 @@ from cotrain import Config, Dataset
 from cotrain.data import draw_split
 from cotrain.pipeline.findings import without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
+from cotrain.report.page import Subject, page, show
+from cotrain.runs.run import Run
 from cotrain.training.selection import Selection, selection_of
 from cotrain.types import UserError
 from tests.features.tiny import CONFIG, known, opened, pictures, small_data
+from tests.report.reading import Read, words
 
 ROBUST = CONFIG.changed(
     {
@@ -94,6 +97,15 @@ def test_predict_says_which_images_belong(fitted: Fitted) -> None:
     assert found.belongs is not None
     assert found.belongs[:6].max() < found.belongs[6:].min()
     assert found.belongs.min() >= fitted.result["strangers"]["smallest_rate"]
+
+
+def test_the_page_shows_what_to_check(fitted: Fitted) -> None:
+    html = page([show(Subject(Run.open(fitted.folder), with_junk()))])
+    said = words(Read(html), "folder")
+    assert "does_not_belong.csv in the run folder lists all unlabelled images" in said
+    assert "The heads predict another class for" in said and "trained without the label" in said
+    assert html.count('alt="row 4') >= 10  # the junk is drawn
+    assert "balanced error" in words(Read(html), "classes")
 
 
 def test_the_baseline_knows_it_too(fitted: Fitted) -> None:
