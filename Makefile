@@ -5,6 +5,7 @@ PYTHON := python
 BIN := .venv/Scripts
 endif
 COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
+export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile all files again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
