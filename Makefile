@@ -7,6 +7,7 @@ endif
 COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
 KILLS ?= 100
 INPUTS ?= 10000
+export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile all files again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help

