@@ -74,6 +74,8 @@ def read_shares(path: Path, classes: Sequence[str]) -> Shares:
             raise UserError(
                 f"{path}: line {number} names the class {name!r}, which is not one of: {', '.join(classes)}"
             )
+        if not np.isnan(shares[classes.index(name)]):
+            raise UserError(f"{path}: line {number} names the class {name!r} again")
         shares[classes.index(name)] = _share(path, number, written)
     if absent := [name for name, share in zip(classes, shares, strict=True) if np.isnan(share)]:
         raise UserError(f"{path}: no share is given for the class {absent[0]}")

@@ -35,6 +35,7 @@ from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
+from cotrain.training.selection import known_shares
 from cotrain.training.state import State
 from cotrain.types import UserError
 
@@ -317,6 +318,7 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
     split.check_fits(dataset, f"split {split.name}")
     split.check_usable(dataset)
     check_batches(config, split)
+    known_shares(config, dataset)  # a bad table is refused before anything is computed
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))
 

@@ -1,6 +1,7 @@
 """What a person should look at in the folder: images that seem to belong to no class, and labels that are disputed."""
 
 import csv
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def _pictures(path: Path, dataset: Dataset, words_of: Callable[[dict[str, str]],
     """The first images of a list, with a few words about each."""
     found: list[Picture] = []
     try:
-        for line in csv.DictReader(read_bytes(path).decode(errors="surrogateescape").splitlines()):
+        for line in csv.DictReader(io.StringIO(read_bytes(path).decode(errors="surrogateescape"), newline="")):
             words, row = words_of(line), int(line["row"])
             if words is None or len(found) == SHOWN:
                 break

@@ -55,6 +55,8 @@ def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
     p_values = training_p_values(known, belonging, dataset.bank, others)
     junk = share_of_strangers(p_values, len(known.labelled)) >= SUSPICIOUS
     left_out = others[p_values <= robust.false_alarms] if junk else _no_rows()
+    if len(np.setdiff1d(split.unlabelled, left_out)) == 0:  # training needs some, and `fit` warns
+        left_out = _no_rows()
     distrusted = known.rows[known.labelled[most_disputed(known.held_out, known.labels, 1 - robust.trust_labels)]]
     if robust.class_shares == "estimate":
         kept = np.isin(known.rows, np.setdiff1d(others, left_out))
@@ -62,7 +64,7 @@ def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
         shares = estimate_shares(known.labels, known.held_out_guesses, guesses, len(dataset.classes)).share
     chosen = split.model_copy(
         update={
-            "unlabelled": tuple(np.setdiff1d(split.unlabelled, left_out).tolist()) or split.unlabelled,
+            "unlabelled": tuple(np.setdiff1d(split.unlabelled, left_out).tolist()),
             "labelled": tuple(np.setdiff1d(split.labelled, distrusted).tolist()),
         }
     )

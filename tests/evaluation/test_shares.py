@@ -65,6 +65,7 @@ def test_a_table_of_shares_in_any_order(tmp_path: Path) -> None:
         ("class,share\ncat,0.6\ndog,0.4\n", "no share is given for the class owl"),
         ("class,share\ncat,0.6\ndog,much\nowl,0.1\n", "line 3 has the share 'much'"),
         ("class,share\ncat,0.6\ndog,0.4\nowl,0\n", "line 4 has the share '0'"),
+        ("class,share\ncat,0.6\ncat,0.3\nowl,0.1\n", "line 3 names the class 'cat' again"),
         ("name,part\ncat,0.6\n", "line 2 needs the columns class and share"),
         ("", "no share is given for the class cat"),
     ],
