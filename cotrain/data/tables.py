@@ -30,7 +30,7 @@ ONLY_IMAGES = ("labels_file", "path_column", "label_column", "size")
 
 
 class Tables(DataFormat):
-    order = 10
+    order = 15
     listed = "a table (.csv, .parquet or .npz with X and y)"
 
     def recognises(self, source: str) -> bool:

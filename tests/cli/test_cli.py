@@ -72,6 +72,7 @@ def test_nothing_in_a_run_is_a_pickle(fitted, folder: Path) -> None:
         ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
         ".html": lambda path: path.read_text(),
         ".csv": lambda path: path.read_text(),
+        ".md": lambda path: path.read_text(),
     }
     for path in files:
         if path.name == ".lock":
@@ -154,7 +155,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
     assert again.returncode == 2
     assert "preds.csv already exists" in again.stderr
     printed = cotrain("predict", "runs/digits", "new/a.png", cwd=folder)
-    assert printed.stdout.splitlines()[0] == "path,class,probability,heads_agree,error"
+    assert printed.stdout.splitlines()[0] == "path,class,probability,heads_agree,belongs,error"
     assert printed.stdout.splitlines()[1].startswith("new/a.png,")
 
 

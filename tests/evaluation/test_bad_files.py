@@ -130,7 +130,7 @@ def test_what_killed_processes_left_does_not_keep_the_folder(many: Path, tmp_pat
 def test_no_cell_is_a_formula_and_labels_come_back(tmp_path: Path) -> None:
     names = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM", "\ttab", "cat")
     paths = ["=1+1.png", "-x.png", "+y.png", "@z.png", "\tt.png", "a.png"]
-    records = np.array([(number, 1, 0.5) for number in range(len(names))], RECORD)
+    records = np.array([(number, 1, 0.5, 1.0) for number in range(len(names))], RECORD)
     table = tmp_path / "labels.csv"
     with open(table, "w", newline="") as file:
         csv_writer(file, columns(None))(rows_of(paths, Predicted(records, {}), names, None))

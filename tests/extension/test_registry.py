@@ -189,7 +189,10 @@ def test_a_broken_data_format_does_not_stand_in_the_way_of_others(
 def test_every_built_in_format_has_a_place_of_its_own() -> None:
     orders = [format.order for format in opening.FORMATS.built_in.values()]
     assert len(set(orders)) == len(orders)
-    assert opening.kinds() == "a folder of images, a .npz file, digits, cifar10, cifar100, svhn, miniimagenet"
+    tables = "a table (.csv, .parquet or .npz with X and y)"
+    assert (
+        opening.kinds() == f"a folder of images, a .npz file, {tables}, digits, cifar10, cifar100, svhn, miniimagenet"
+    )
 
 
 def test_a_settings_class_is_no_method() -> None:

@@ -82,7 +82,7 @@ def test_it_opens_from_disk_fits_and_is_readable(name: str, opened, tmp_path: Pa
             assert len(contrasts) > 20 and min(contrasts) > 3.5, scheme
             one.screenshot(path=kept(tmp_path) / f"report-{name}-{scheme}-{width}.png", full_page=name == "one")
         assert one.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
-        assert one.locator("h2").count() == 9
+        assert one.locator("h2").count() == 10
 
 
 # Contrast (WCAG) of visible text, in the page and in its figures, with the page's background.

@@ -58,7 +58,7 @@ def test_verdict_and_warnings_in_the_result_are_taken(run: Run, data: Dataset, t
     assert "The unlabelled images hurt" in words(read, "verdict")
     assert "The heads have become <b>alike." in words(read, "heads")
     copy.finish({**copy.result, "verdict": {"word": "great"}})
-    with pytest.raises(UserError, match=r"result\.json is damaged: its verdict is invalid"):
+    with pytest.raises(UserError, match=r"result\.json is damaged: verdict\.labelled_only: field required"):
         show(Subject(copy, data))
 
 
@@ -190,8 +190,11 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     dataset = replace(dataset, paths=files)
     run = made_up_run(tmp_path / "<i>run", dataset)
     with open(run.log_path, "a") as log:
-        row = {"step": 100, "<u>$\\frac{$ a\\d": 0.5, "<s>0": 0.5, "bad": "word", "worse": float("nan")}
-        log.write(json.dumps(row) + "\n")
+        for row in (
+            {"step": 100, "<u>$\\frac{$ a\\d": 0.5, "<s>0": 0.5, "worse": float("nan")},
+            {"step": 101, "bad": "word"},
+        ):
+            log.write(json.dumps(row) + "\n")
     text = write_report(run, dataset).read_text()
     read = Read(text)
     assert "<b>" in words(read, "images") and "<i>run" in words(read, "head")
