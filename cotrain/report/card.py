@@ -15,6 +15,7 @@ from cotrain.evaluation.calibration import FITTED, UNCALIBRATED
 from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.model.named import is_pretrained
+from cotrain.progress import worded
 from cotrain.report.page import BASELINES, WORDS
 from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
 from cotrain.runs.schema import ModelFacts
@@ -59,8 +60,8 @@ def card(run: Run) -> str:
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
     facts = run.read_model()[1]
-    columns = (facts.model_extra or {}).get("columns")
-    noun = "images" if columns is None else "rows"
+    columns, unit = facts.columns or None, run.config.unit
+    noun = f"{unit}s"
     used, errors = result.get("used", METHOD), errors_of(run, result)
     of_used = Run.open(used_folder(run, BETTER)).result or {}
     return _template().render(
@@ -70,8 +71,8 @@ def card(run: Run) -> str:
         config=run.config,
         result=result,
         used=used,
-        baselines=BASELINES,
-        words=WORDS,
+        baselines={key: worded(text, unit) for key, text in BASELINES.items()},
+        words={key: worded(text, unit) for key, text in WORDS.items()},
         errors=errors,
         measured=errors.get(used),
         compared=compared(result),
