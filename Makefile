@@ -5,10 +5,13 @@ PYTHON := python
 BIN := .venv/Scripts
 endif
 COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
+KILLS ?= 100
+INPUTS ?= 10000
+export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile all files again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench check docs dist clean
+.PHONY: help demo test test-slow bench chaos fuzz check docs dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -18,7 +21,7 @@ demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 
 test: .venv/installed  ## linters, types, and the default tests with their coverage
 	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not realdata" $(COVERAGE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not realdata" $(COVERAGE)
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m "slow or realdata"
@@ -27,6 +30,12 @@ bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.bank
 	$(BIN)/python -m benchmarks.predict
+
+chaos: .venv/installed  ## kill, fill and interrupt everything (KILLS=100)
+	$(BIN)/python -m tests.campaigns.chaos --kills $(KILLS)
+
+fuzz: .venv/installed  ## damaged files, settings and requests (INPUTS=10000)
+	$(BIN)/python -m tests.campaigns.fuzz --inputs $(INPUTS)
 
 check: .venv/installed  ## linters and types only
 	$(BIN)/ruff check .

@@ -53,7 +53,7 @@ def classifier(name: str, seed: int) -> Any:
     from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
     if name == "LabelSpreading":
-        return LabelSpreading(kernel="knn", n_neighbors=10, n_jobs=-1)
+        return LabelSpreading(kernel="knn", n_neighbors=10)
     return SelfTrainingClassifier(LogisticRegression(max_iter=1000))
 
 

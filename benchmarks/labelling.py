@@ -1,6 +1,7 @@
 """A simulated person who always answers right: the error against the number of labels, by the order of the questions.
 
     python -m benchmarks.labelling cifar10.npz svhn.npz plantvillage --out labelling.jsonl
+    python -m benchmarks.labelling cifar10.npz svhn.npz plantvillage --most 100 --finished 5 --out labelling.jsonl
     python -m benchmarks.labelling --table --out labelling.jsonl
     python -m benchmarks.labelling --figure labelling.png --out labelling.jsonl
 
@@ -37,7 +38,7 @@ from cotrain.training.state import inputs_of
 
 ROUNDS = (10, 20, 40, 60, 80, 100, 150, 200)  # labels after which the heads train
 ESTIMATED = (60, 100, 200)  # labels after which the estimates of the page are compared with the truth
-FINISHED = (20, 40, 100)  # labels after which Finish trains too
+FINISHED = (40, 100)  # labels after which Finish trains too
 ORDERS = ("informative", "random")
 NAMES = {"informative": "our order", "random": "random order"}
 NOT_MIRRORED = ("svhn",)
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="development uses others than those of the tables")
     parser.add_argument("--estimates", type=int, default=2, help="seeds for which the page's estimates are checked")
     parser.add_argument("--finished", type=int, default=0, help="seeds for which Finish trains too")
+    parser.add_argument("--most", type=int, default=ROUNDS[-1], help="labels at which a sequence ends")
     parser.add_argument("--images", type=int, default=3000, help="training images, at most")
     parser.add_argument("--pool", action="store_true", help="measure on the unlabelled training images")
     parser.add_argument("--table", action="store_true", help="print the tables only")
@@ -88,14 +90,15 @@ def prepared(source: str, most: int) -> tuple[Dataset, Config]:
 
 
 def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str, asked: argparse.Namespace) -> None:
-    """One person labels 200 images; what is in the file already is not written again."""
+    """One person labels images; what is in the file already is not written again."""
     done = {row["labels"] for row in rows(asked.out) if (row["data"], row["seed"], row["order"]) == (name, seed, order)}
-    if done >= set(ROUNDS):
+    rounds = [goal for goal in ROUNDS if goal <= asked.most]
+    if done >= set(rounds):
         return
     teacher, truth = Teacher(dataset, config, seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
-    for goal in ROUNDS:
+    for goal in rounds:
         known = Known(dataset.classes, given)
         for row in teacher.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
             given[row] = int(truth[row])
@@ -209,11 +212,12 @@ def needed_words(found: Rows, data: str, which: str) -> str:
 
 def finished_words(found: Rows, data: str) -> Iterator[str]:
     """The model that Finish writes, with the labels of each order."""
-    measured = [row for row in found if row["data"] == data and "finished" in row]
-    ours, other = ({row["seed"]: row["finished"] for row in measured if row["order"] == order} for order in ORDERS)
-    if measured:
-        cells = f"{spread([*ours.values()])} in our order, {spread([*other.values()])} in random order"
-        yield f"\nFinish with {GOAL} labels (n={len(ours)}): {cells}, difference {paired(other, ours)}."
+    for labels in FINISHED:
+        here = [row for row in found if (row["data"], row["labels"]) == (data, labels) and "finished" in row]
+        ours, other = ({row["seed"]: row["finished"] for row in here if row["order"] == order} for order in ORDERS)
+        if here:
+            cells = f"{spread([*ours.values()])} in our order, {spread([*other.values()])} in random order"
+            yield f"\nFinish with {labels} labels (n={len(ours)}): {cells}, difference {paired(other, ours)}."
 
 
 def estimates(found: Rows, data: str) -> Iterator[str]:

@@ -91,6 +91,30 @@ class RunSettings(Settings):
     checkpoint_every: int = Field(500, ge=1, description="steps between checkpoints")
 
 
+class RobustSettings(Settings):
+    """Folders as they are: images of no class, rare classes, wrong labels."""
+
+    false_alarms: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="if there seem to be images of no class, leave them out at this rate of false alarms; 0: never",
+    )
+    class_shares: str = Field(
+        "unknown",
+        description="share of each class among the unlabelled images: unknown, equal, estimate, or a table of class "
+        "and share",
+    )
+    trust_labels: float = Field(
+        1.0, gt=0, le=1, description="share of the labels to believe; the most disputed others are not used"
+    )
+
+    @property
+    def balances(self) -> bool:
+        """Whether labelled images of all classes are drawn equally often, however many there are of each."""
+        return self.class_shares != "unknown"
+
+
 class Config(Settings):
     """Every setting of a run, in sections. Frozen; unknown keys and invalid values are errors."""
 
@@ -101,6 +125,7 @@ class Config(Settings):
     bank: BankSettings = BankSettings()
     method: SerializeAsAny[Method] = METHODS["mhct"]()
     optim: OptimSettings = OptimSettings()
+    robust: RobustSettings = RobustSettings()
     run: RunSettings = RunSettings()
 
     @property
@@ -165,8 +190,8 @@ class Config(Settings):
                 if not isinstance(values.get(section), dict) or not name or (section == "method" and name == "name"):
                     raise UserError(_unknown(key, self))
                 values[section][name] = value
-                if section == "optim":
-                    values["optim"]["replaced"].pop(name, None)  # now set by the user
+                if section == "optim" and isinstance(replaced := values["optim"]["replaced"], dict):
+                    replaced.pop(name, None)  # now set by the user
         changed, own = type(self).parse(values), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 BLOCK = 1 << 24  # similarities held at once
 LARGEST = 50_000  # rows that are all in the graph
-NODES = 10_000  # rows in the graph if there are more
+NODES = 5_000  # rows in the graph if there are more
 AT_ONCE = 4_096  # rows attached at once
 
 
@@ -86,7 +86,7 @@ _kept: dict[tuple[bytes, int], sparse.csr_array] = {}
 def neighbour_graph(features: Tensor, k: int, *, keep: bool = False) -> sparse.csr_array:
     """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0.
 
-    With `keep`, the graph is kept until another one is: for features that do not change from training to training, such
+    With `keep`, the graph is kept until two others are: for features that do not change from training to training, such
     as those of a frozen trunk in the folds of a cross-validation.
     """
     global _kept
@@ -97,7 +97,7 @@ def neighbour_graph(features: Tensor, k: int, *, keep: bool = False) -> sparse.c
     graph = _kept.get(key)
     if graph is None:
         graph = _graph(unit, k)
-        _kept = {key: graph}
+        _kept = {**dict([*_kept.items()][-1:]), key: graph}  # two: training compares images in two ways
     return graph.copy()
 
 
@@ -122,14 +122,19 @@ def propagate(
 
     A row that no label reaches is all zeros.
     """
+    return row_normalised(reached(graph, seeds, alpha, iterations=iterations, tolerance=tolerance))
+
+
+def reached(
+    graph: sparse.csr_array, seeds: Floats, alpha: float, *, iterations: int = 30, tolerance: float = 1e-3
+) -> Floats:
+    """How much of each column of seeds reaches each row: as `propagate`, before the rows are normalised."""
     from scipy import sparse  # slow to import
     from scipy.sparse.linalg import cg
 
     system = sparse.eye_array(graph.shape[0], format="csr") - alpha * graph
-    reached = [
-        cg(system, seeds[:, of_class], rtol=tolerance, maxiter=iterations)[0] for of_class in range(seeds.shape[1])
-    ]
-    return row_normalised(np.maximum(np.stack(reached, axis=1), 0))
+    found = [cg(system, seeds[:, column], rtol=tolerance, maxiter=iterations)[0] for column in range(seeds.shape[1])]
+    return np.maximum(np.stack(found, axis=1), 0)
 
 
 def aligned(probabilities: Floats, shares: Floats, times: int = 100, most: float = 0.01) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotrain.augment import PRESETS
-from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RunSettings
+from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RobustSettings, RunSettings
 from cotrain.methods import METHODS
 from cotrain.types import UserError
 
@@ -87,6 +87,7 @@ def photos() -> Config:
         optim=OptimSettings(
             steps=150, labelled=64, unlabelled=192, kind="adam", lr=2e-3, weight_decay=0.01, ema=0.99, ema_warmup=True
         ),
+        robust=RobustSettings(false_alarms=0.1),
         run=RunSettings(checkpoint_every=50, evaluate_every=25, log_every=25),
     )
 

@@ -90,6 +90,7 @@ class Pool:
     unlabelled: Tensor  # rows
     images: int  # rows in the data set, labelled or not
     classes: int
+    shares: Tensor | None = None  # (C,) of the classes among the unlabelled images, if they are known or estimated
 
 
 @dataclass(frozen=True)

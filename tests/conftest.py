@@ -3,6 +3,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.pop("FORCE_COLOR", None)
@@ -16,14 +18,45 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.training.allocator import keep_freed_memory
+from tests.tracing import untraced
 
 torch.set_num_threads(1)
 keep_freed_memory()  # as training does: large buffers are not requested from the kernel again and again
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+# A worker gets one file after the other, and none should be left with a long one at the end: these come first.
+LONGEST = (
+    "methods/test_contract.py",
+    "pipeline/test_torchrun.py",
+    "training/test_loop.py",
+    "labelling/test_label_browser.py",
+    "comparison/test_compare.py",
+    "evaluation/test_export.py",
+    "studies/test_studies.py",
+    "training/test_distributed.py",
+    "report/test_browser.py",
+    "runs/test_resume.py",
+    "evaluation/test_prediction_jobs.py",
+    "model/test_huggingface.py",
+    "extension/test_package.py",
+    "test_portability.py",
+    "test_figures.py",
+    "bench/test_bench.py",
+    "report/test_report_command.py",
+    "report/test_page.py",
+    "evaluation/test_streaming.py",
+    "labelling/test_learning.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,6 +64,14 @@ def home() -> Iterator[None]:
     """What the tests decode or fetch goes to a folder of their own."""
     yield
     shutil.rmtree(os.environ["COTRAIN_HOME"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawing_is_not_traced() -> Iterator[None]:
+    """Figures take most of the time of a page, all of it in matplotlib."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", untraced(Figure.savefig))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +102,17 @@ def tiny() -> Config:
             "run.report": False,
         }
     )
+
+
+@pytest.fixture(scope="session")
+def quick_exports() -> Iterator[None]:
+    """Exports to ONNX in half the time: torch's code is not traced, and makes its table of operators only once."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        patch.setattr(torch.onnx, "export", untraced(torch.onnx.export))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Features, Split, contradicts, duplicates, leaks
+from cotrain.data.blank import TINY, blank_images, tiny_files
 from cotrain.data.dataset import UNLABELLED
 from cotrain.pipeline.messages import is_estimated, network, warnings_about
 
@@ -104,6 +105,8 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
         yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
         yield f"test {dataset.unit}s also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
+    if dataset.features is None:
+        yield from _empty_images(dataset)
     labels = dataset.labels.numpy()
     absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
     if len(absent):
@@ -112,6 +115,13 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
             len(absent),
             [dataset.classes[index] for index in absent],
         )
+
+
+def _empty_images(dataset: Dataset) -> Iterator[tuple[str, int, list[str]]]:
+    if len(blank := blank_images(dataset, np.concatenate([dataset.train, dataset.valid, dataset.test]))):
+        yield "blank images", len(blank), [_name(dataset, row) for row in blank]
+    if tiny := tiny_files(dataset):
+        yield f"images with a side below {TINY} pixels", tiny, []
 
 
 def plan(dataset: Dataset, split: Split, config: Config) -> Table:

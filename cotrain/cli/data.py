@@ -6,11 +6,13 @@ from typing import Annotated
 from cyclopts import App, Parameter, validators
 
 from cotrain.cli import check
+from cotrain.cli.check_features import QUICK, features_table
 from cotrain.cli.options import Options
 from cotrain.cli.sheet import draw_sheet, write_sheet
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
+from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
 from cotrain.progress import say, terminal
@@ -39,7 +41,7 @@ def fetch_command(name: str, *, into: Path | None = None) -> None:
 
 
 @data_app.command(name="check")
-def check_command(data: str, *, options: Options | None = None) -> None:
+def check_command(data: str, *, features: bool | None = None, options: Options | None = None) -> None:
     """Report what DATA contains, what is wrong with it, and what `fit` would do with the same options.
 
     The exit code is 2 if `fit` would refuse the data.
@@ -48,6 +50,9 @@ def check_command(data: str, *, options: Options | None = None) -> None:
     ----------
     data
         A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
+    features
+        Also look for near-duplicates, images of no class and rare classes in the features of a pretrained network;
+        they are computed once, and `fit` uses them too. By default for up to 2,000 images.
     """
     options = options or Options()
     dataset, config = _opened(data, options, skip_unreadable=True)
@@ -63,7 +68,25 @@ def check_command(data: str, *, options: Options | None = None) -> None:
         refusal = refusal or error
     if split is None or refusal is not None:
         raise UserError(f"fit would refuse: {refusal}")
+    if features is not False:
+        _check_features(dataset, split, config, asked=features is True)
     console.print(check.plan(dataset, split, config))
+
+
+def _check_features(dataset: Dataset, split: Split, config: Config, *, asked: bool) -> None:
+    """Near-duplicates, images of no class and rare classes, if the network has a frozen trunk."""
+    if dataset.features is not None or config.build_trunk(len(dataset.classes), dataset.shape) is None:
+        if asked:
+            raise UserError(f"--features needs a pretrained network with a frozen trunk, not {config.model.backbone}")
+        return
+    if not asked and (images := len(dataset.train) + len(dataset.valid) + len(dataset.test)) > QUICK:
+        say(
+            console,
+            f"near-duplicates and images of no class are not looked for: --features computes {images:,} features",
+        )
+        return
+    banked = with_bank(dataset, config, console, augmented=False)
+    console.print(features_table(banked, split, config.run.seed))
 
 
 def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:

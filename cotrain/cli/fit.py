@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cotrain.cli.options import Flag, Options
+from cotrain.cli.options import Flag, Options, absolute_if_file
 from cotrain.cli.result_table import result_table
 from cotrain.data.split import read_split
 from cotrain.device import Precision
@@ -26,6 +26,8 @@ def fit_command(
     precision: Precision | None = None,
     compile: Annotated[bool, Flag] = False,
     track: Literal["none", "tensorboard"] | None = None,
+    class_shares: str | None = None,
+    trust_labels: float | None = None,
     split: Path | None = None,
     options: Options | None = None,
 ) -> None:
@@ -51,6 +53,11 @@ def fit_command(
         run.compile: compile the network with torch.compile.
     track
         run.track: also send the log and the figures to tensorboard, which needs the extra of that name.
+    class_shares
+        robust.class_shares: the share of each class among the unlabelled images. `equal`, `estimate`, or a table with
+        the columns class and share. By default nothing is assumed.
+    trust_labels
+        robust.trust_labels: the share of the labels to believe, such as 0.9. The most disputed others are not used.
     split
         A file written by `cotrain data split`, instead of a split drawn from the settings and the seed.
     """
@@ -62,6 +69,8 @@ def fit_command(
         "run.precision": precision,
         "run.compile": compile or None,
         "run.track": track,
+        "robust.class_shares": class_shares and absolute_if_file(class_shares),
+        "robust.trust_labels": trust_labels,
     }
     fitted = fit(
         data,

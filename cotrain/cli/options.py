@@ -76,9 +76,9 @@ class Options:
         counted = self.labels is not None and self.labels.isdigit()
         short = {
             "data.labels": self.labels if counted else None,
-            "data.labels_file": None if counted or self.labels is None else _absolute(self.labels),
+            "data.labels_file": None if counted or self.labels is None else absolute_if_file(self.labels),
             "data.target": self.target,
-            "data.test_file": None if self.test is None else _absolute(self.test),
+            "data.test_file": None if self.test is None else absolute_if_file(self.test),
             "data.ignore": self.ignore,
             "data.size": self.size,
             "data.skip_unreadable": self.skip_unreadable or None,
@@ -101,7 +101,7 @@ class Options:
         return data_settings(self.config, self.settings)
 
 
-def _absolute(table: str) -> str:
+def absolute_if_file(table: str) -> str:
     """So that the run can be evaluated from another folder. A table that is not here may be in the image folder."""
     return str(Path(table).resolve()) if Path(table).exists() else table
 

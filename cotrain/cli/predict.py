@@ -18,7 +18,15 @@ from cotrain.data.files import find_images, worker_count
 from cotrain.data.tables import read_features
 from cotrain.evaluation.job import Done, Job, TableJob
 from cotrain.evaluation.parts import check_out, job_facts, partial_folder
-from cotrain.evaluation.predict import BETTER, Model, how_calibrated, load, promised_threshold, used_folder
+from cotrain.evaluation.predict import (
+    BETTER,
+    Model,
+    how_calibrated,
+    load,
+    possible_rate,
+    promised_threshold,
+    used_folder,
+)
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
@@ -43,9 +51,11 @@ def predict_command(
     workers: Count = None,
     defer_below: Share = None,
     target_error: Share = None,
+    unknown_below: Share = None,
     use: str = BETTER,
 ) -> None:
-    """Predict image files: path, class, probability, number of heads that agree, and the error if a file is unreadable.
+    """Predict image files: path, class, probability, number of heads that agree, whether the image belongs to any class
+    (a p-value), and the error if a file is unreadable.
 
     Memory does not grow with the number of images, apart from their paths. A job that was stopped or killed leaves
     OUT.partial, and --resume continues it. Under torchrun, each process predicts its own shard and writes its own
@@ -71,12 +81,15 @@ def predict_command(
         Defer images whose probability is below this to a person.
     target_error
         Defer as many images as needed to keep the error on the rest at or below this. The threshold is chosen on the
-        run's validation images and holds with 95 % confidence for images like them.
+        run's validation images and holds with 95 % confidence for images like them. Images of no class are not covered.
+    unknown_below
+        Name images `unknown` whose p-value of belonging to any class is below this. It is the share of images of the
+        classes that get this name by mistake, at most.
     use
         The model of the run: method, labelled_only or logistic_regression. By default the method's, unless
         cross-validation found a baseline clearly better.
     """
-    request = Request(run, images, out, resume, shard, workers, defer_below, target_error)
+    request = Request(run, images, out, resume, shard, workers, defer_below, target_error, unknown_below)
     request.check()
     if request.finished:
         print(f"{request.own_out} is already complete")
@@ -85,13 +98,15 @@ def predict_command(
     chosen = used_folder(Run.open(run), use)
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
     console = terminal(stderr=True, quiet=own_rank() > 0)
-    job, content = _job(request, model, below, console)
+    unknown = 0.0 if unknown_below is None else possible_rate(run, model, unknown_below)
+    job, content = _job(request, model, below, unknown, console)
     try:
         if request.own_out is None:
             job.to_stdout()
             done = None
         else:
             options = {"temperature": model.temperature, "shard": str(request.own_shard), "defer_below": below}
+            options |= {"unknown_below": unknown} if unknown else {}
             facts = job_facts(Run.open(chosen).model_path, content, **options, batch=files_at_once(model))
             done = job.to_file(request.own_out, facts, resume=request.resumes)
     except (Interrupted, KeyboardInterrupt) as stop:
@@ -101,22 +116,26 @@ def predict_command(
             why = ", which was clearly better in cross-validation" if use == BETTER else ""
             print(f"using {chosen.name}{why}", file=sys.stderr)
         print(worded(how_calibrated(chosen), model.config.unit), file=sys.stderr)
+        if target_error is not None:
+            print(worded(_not_covered(model, unknown_below), model.config.unit), file=sys.stderr)
     if done is not None:
-        print(_summary(done, request.own_out, below, model.config.unit))
+        print(_summary(done, request.own_out, below, unknown, model.config.unit))
 
 
-def _job(request: "Request", model: Model, below: float | None, console: Console) -> tuple[Job, Sequence[str]]:
+def _job(
+    request: "Request", model: Model, below: float | None, unknown: float, console: Console
+) -> tuple[Job, Sequence[str]]:
     """What to predict, and what identifies it."""
     batch = files_at_once(model)
     if not model.columns:
         paths = request.own_shard.of(find_images(request.images), batch)
-        return Job(model, paths, below, request.worker_count(len(paths)), console), paths
+        return Job(model, paths, below, request.worker_count(len(paths)), console, unknown), paths
     if len(request.images) > 1:
         raise UserError("the model takes one table at a time")
     features = read_features(request.images[0], model.columns)
     rows = request.own_shard.of([str(row) for row in range(len(features))], ROWS_AT_ONCE)
     content = hashlib.blake2b(features.hashes().tobytes(), digest_size=16).hexdigest()
-    return TableJob(model, rows, below, 0, console, features), [content, *rows]
+    return TableJob(model, rows, below, 0, console, unknown, features=features), [content, *rows]
 
 
 @dataclass(frozen=True)
@@ -131,6 +150,7 @@ class Request:
     workers: int | None
     defer_below: float | None
     target_error: float | None
+    unknown_below: float | None
 
     def check(self) -> None:
         if self.defer_below is not None and self.target_error is not None:
@@ -193,6 +213,7 @@ class Request:
             "--workers": self.workers,
             "--defer-below": self.defer_below,
             "--target-error": self.target_error,
+            "--unknown-below": self.unknown_below,
         }
         words = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
         return "resume with: " + shlex.join(
@@ -214,8 +235,17 @@ def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
     return promised.probability
 
 
-def _summary(done: Done, out: Path | None, below: float | None, unit: str) -> str:
+def _not_covered(model: Model, unknown_below: float | None) -> str:
+    """What the promised error says nothing about."""
+    if model.belonging is None or unknown_below is None:
+        found = "; --unknown-below 0.05 names most of them" if model.belonging is not None else ""
+        return f"the promised error does not cover images that belong to no class{found}"
+    return "the promised error does not cover images that belong to no class and were not recognised as unknown"
+
+
+def _summary(done: Done, out: Path | None, below: float | None, unknown: float, unit: str) -> str:
     deferred = f", {done.deferred} deferred" if below is not None else ""
+    deferred += f", {done.unknown} unknown" if unknown else ""
     speed = f" ({done.per_second:,.0f} {unit}s per second)" if done.predicted else ""
     unreadable = f", {done.unreadable} unreadable" if unit == "image" else ""
     return f"{done.images} {unit}s{unreadable}{deferred} -> {out}{speed}"

@@ -10,8 +10,8 @@ from cotrain.evaluation.predict import METHOD
 from cotrain.evaluation.verdict import Verdict
 from cotrain.pipeline.rivals import FOREST, SPREADING
 from cotrain.progress import clock, worded
-from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
-from cotrain.types import Method
+from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
+from cotrain.types import Method, UserError
 
 NAMES = {
     LABELLED_ONLY: "labelled-only heads",
@@ -30,7 +30,12 @@ class Worded(Table):
         super().add_row(*(worded(cell, self.unit) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
+NEEDED = {"test_error", "test_interval", "test_images", "head_errors", "agreement"}
+OF_TRAINING = {"seconds", "steps", "labels", "seed"}  # in result.json, but not in a new evaluation
+
+
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
+    _check_whole(run, result)
     method = run.config.method
     checked = result.get("cross_validation")
     if checked and not result["test_images"]:
@@ -60,6 +65,12 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     return table
 
 
+def _check_whole(run: Run, result: Mapping[str, Any]) -> None:
+    needed = NEEDED | OF_TRAINING if OF_TRAINING & result.keys() else NEEDED
+    for key in sorted(needed - result.keys()):
+        raise UserError(f"{run.folder / 'result.json'} is damaged: it has no {key}; delete it and add --resume")
+
+
 def _title(result: Mapping[str, Any]) -> str:
     """The first line of the result: a baseline that is clearly better is the news."""
     used = result.get("used", METHOD)
@@ -86,6 +97,7 @@ def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
 
 def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:
     folder, method = run.folder, run.config.method
+    _add_folder(table, result)
     if method.heads > 1:
         table.add_row("all heads agree", f"on {100 * result['agreement']:.1f} % of the unlabelled images")
     if "seconds" in result:
@@ -97,6 +109,26 @@ def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:
     table.add_row("run folder", Text(str(folder)))
     if (folder / "report.html").exists():
         table.add_row("report", Text(str(folder / "report.html")))
+
+
+def _add_folder(table: Table, result: Mapping[str, Any]) -> None:
+    """What was found out about the folder as it is."""
+    if result.get("recalls"):
+        worst = min(result["recalls"], key=lambda one: one["recall"])
+        interval = f"{worst['low']:.0f} to {worst['high']:.0f} %"
+        table.add_row("balanced error", f"{result['balanced_error']:.1f} %")
+        table.add_row("lowest recall", Text(f"{worst['class']}: {worst['recall']:.0f} % ({interval})"))
+    if result.get("class_shares") and len(result["class_shares"]) > 1:
+        by_size = sorted(result["class_shares"], key=lambda one: one["share"])
+        words = " to ".join(f"{one['class']} {100 * one['share']:.0f} %" for one in (by_size[0], by_size[-1]))
+        table.add_row("estimated class shares", Text(f"from {words}"))
+    if strangers := result.get("strangers"):
+        left = f"; {strangers['left_out']:,} left out" if strangers["left_out"] else ""
+        table.add_row(
+            "images of no class", f"about {100 * strangers['estimated_share']:.0f} %{left} ({DOES_NOT_BELONG})"
+        )
+    if (labels := result.get("suspect_labels")) and labels["disputed"]:
+        table.add_row("disputed labels", f"{labels['disputed']:,} of {labels['listed']:,} listed ({SUSPECT_LABELS})")
 
 
 def _name(method: Method) -> str:

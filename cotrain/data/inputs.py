@@ -1,7 +1,7 @@
 """The inputs of the network for images as they are, without augmentation: normalised pixels, or features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,6 +97,34 @@ class FeatureInputs:
 
     def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
         return self.of(self.standardised(rows), device)
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """Other inputs. If they are features, those that went through the network are kept, pooled over the image."""
+
+    inputs: Inputs
+    keep: bool
+    kept: list[NDArray[np.float32]] = field(default_factory=list)
+
+    @property
+    def at_once(self) -> int:
+        return self.inputs.at_once
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.inputs.facts
+
+    def plain(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        found = self.inputs.plain(rows, device)
+        if self.keep:
+            self.kept.append(found.float().mean(dim=(2, 3)).cpu().numpy())
+        return found
+
+    @property
+    def features(self) -> NDArray[np.float32]:
+        """(n, D) of all rows so far."""
+        return np.concatenate(self.kept) if self.kept else np.empty((0, 0), np.float32)
 
 
 def images_at_once(height: int, width: int) -> int:

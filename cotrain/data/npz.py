@@ -8,7 +8,7 @@ import numpy as np
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.data.format import ArrayFormat
 from cotrain.data.memory import check_room
-from cotrain.storage.reading import read_arrays, reason
+from cotrain.storage.reading import decoded, read_arrays, reason
 from cotrain.types import UserError
 
 COPIES = 2  # of all images in memory while the parts of a file are joined
@@ -59,9 +59,12 @@ def load_npz(path: Path) -> Dataset:
 
 
 def _names(path: Path, values: Any) -> tuple[str, ...]:
+    try:
+        listed = decoded(np.ravel(values).tolist)
+    except ValueError as error:
+        raise UserError(f"{path}: `classes` holds text that is not Unicode; write it again") from error
     names = tuple(
-        value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-        for value in np.ravel(values).tolist()
+        value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value) for value in listed
     )
     if len(set(names)) < len(names) or len(names) < 2:
         raise UserError(

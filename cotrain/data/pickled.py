@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cotrain.storage.reading import decoded, reason
 from cotrain.types import UserError
 
-MOST_READS = 1 << 22  # of a few bytes each; CIFAR-100's larger file takes a tenth of them
+MOST_READS = 1 << 22  # of a few bytes each; CIFAR-100's larger file takes a quarter of them, at most
 KEYS = (bytes, str, int)
 
 

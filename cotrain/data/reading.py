@@ -2,7 +2,6 @@
 
 import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from cotrain.data.memory import check_room
 from cotrain.data.table import guess_delimiter, records_of, text_of
+from cotrain.storage.reading import decoded, open_file, reason
 from cotrain.types import UserError
 
 Table = dict[str, NDArray]
@@ -60,9 +60,10 @@ def read_parquet(path: Path) -> Table:
     except ImportError as error:
         raise UserError(f"{path} needs the package pyarrow: pip install 'cotrain[parquet]'") from error
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        with open_file(path) as file:
+            table = decoded(lambda: pyarrow.parquet.read_table(file))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a readable Parquet file ({reason(error)})") from error
     if table.num_rows == 0 or table.num_columns == 0:
         raise UserError(f"{path} has {table.num_rows} rows and {table.num_columns} columns; both are needed")
     for field in table.schema:
@@ -81,24 +82,28 @@ def _values(column: Any, kind: Any) -> NDArray:
 def read_npz(path: Path) -> dict[str, Any]:
     """Its arrays. Those that are not compressed are mapped, not read: `np.savez` writes such files."""
     try:
-        with zipfile.ZipFile(path) as file:
-            members = [each for each in file.infolist() if each.filename.endswith(".npy")]
-            packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
-            check_room(str(path), sum(each.file_size for each in packed) / 1e9)
-        found = {
-            each.filename.removesuffix(".npy"): mapped(path, each)
-            for each in members
-            if each.compress_type == zipfile.ZIP_STORED
-        }
-        if packed:
-            with np.load(path, allow_pickle=False) as arrays:
-                names = [each.filename.removesuffix(".npy") for each in packed]
-                found |= {name: arrays[name] for name in names}
-        return found
+        open_file(path).close()  # refuses what is not a regular file
+        return decoded(lambda: _arrays(path))
     except UserError:
         raise
-    except (OSError, ValueError, TypeError, SyntaxError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a readable .npz file of plain arrays ({error})") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a readable .npz file of plain arrays ({reason(error)})") from error
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as file:
+        members = [each for each in file.infolist() if each.filename.endswith(".npy")]
+    packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
+    check_room(str(path), sum(each.file_size for each in packed) / 1e9)
+    found = {
+        each.filename.removesuffix(".npy"): mapped(path, each)
+        for each in members
+        if each.compress_type == zipfile.ZIP_STORED
+    }
+    if packed:
+        with np.load(path, allow_pickle=False) as arrays:
+            found |= {name: arrays[name] for name in (each.filename.removesuffix(".npy") for each in packed)}
+    return found
 
 
 def mapped(path: Path, member: zipfile.ZipInfo) -> NDArray:

@@ -36,9 +36,12 @@ class BatchSource(ABC):
         unlabelled: int,
         seed: int,
         device: torch.device,
+        balanced: bool = False,
     ) -> None:
+        """`balanced` draws labelled images of all classes equally often, however many there are of each."""
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
+        self.chances = equal_chances(dataset.labels.numpy()[self.labelled_rows]) if balanced else None
         self.unlabelled_rows = np.asarray(split.unlabelled)
         self.views = views
         self.passes: dict[int, NDArray[np.int64]] = {}  # the current pass number and its shuffled unlabelled rows
@@ -51,7 +54,7 @@ class BatchSource(ABC):
 
     def _rows(self, step: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The labelled and the unlabelled rows of a step."""
-        rows = rng.choice(self.labelled_rows, self.labelled)
+        rows = rng.choice(self.labelled_rows, self.labelled, p=self.chances)
         index = self._next_of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         return rows, index
 
@@ -98,6 +101,12 @@ class BatchSource(ABC):
                 yield batch
 
 
+def equal_chances(labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n,) the probability to draw each image, so that every class has the same."""
+    weights = 1 / np.bincount(labels)[labels]
+    return weights / weights.sum()
+
+
 class Source(BatchSource):
     """Makes the views of a step's images from their pixels.
 
@@ -119,8 +128,10 @@ class Source(BatchSource):
         device: torch.device,
         part: tuple[int, int] = (0, 1),
         statistics: tuple[Sequence[float], Sequence[float]] | None = None,
+        balanced: bool = False,
     ) -> None:
-        super().__init__(dataset, split, views, labelled=labelled, unlabelled=unlabelled, seed=seed, device=device)
+        sizes = {"labelled": labelled, "unlabelled": unlabelled, "seed": seed}
+        super().__init__(dataset, split, views, **sizes, device=device, balanced=balanced)
         images = dataset.pixels
         check_fits(images, device)
         self.images = images.to(device) if isinstance(images, Tensor) else images

@@ -1,11 +1,14 @@
 """Errors by class, for C classes. A rate without images to compute it from is NaN."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from cotrain.evaluation.outputs import error_interval
 
 Counts = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -18,19 +21,29 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int) -> Counts:
 
 @dataclass(frozen=True)
 class ByClass:
-    """One number per class; error, precision and recall in percent."""
+    """One number per class; error, precision and recall in percent, the recall with its 95 % confidence interval."""
 
     images: Counts  # labelled as this class
     predicted: Counts  # predicted as this class
     error: Numbers
     precision: Numbers
     recall: Numbers
+    low: Numbers
+    high: Numbers
+
+    @property
+    def balanced_error(self) -> float:
+        """The mean error of the classes that have images: a rare class counts as much as a frequent one."""
+        return float(np.nanmean(self.error)) if self.images.any() else math.nan
 
 
 def by_class(confused: Counts) -> ByClass:
     right, images, predicted = confused.diagonal(), confused.sum(axis=1), confused.sum(axis=0)
     recall = _percent(right, images)
-    return ByClass(images, predicted, 100 - recall, _percent(right, predicted), recall)
+    pairs = zip(right.tolist(), images.tolist(), strict=True)
+    bounds = [error_interval(hits, count) if count else (math.nan, math.nan) for hits, count in pairs]
+    low, high = np.array(bounds).T
+    return ByClass(images, predicted, 100 - recall, _percent(right, predicted), recall, low, high)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The final evaluation of a finished run: the numbers of result.json."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -51,6 +51,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Output
         "median_test_error": median(last_errors) if last_errors else None,
         "ece": results and results.ece,
         "aurc": results and results.aurc,
+        **recalls(results or (Results(held_out, rule) if held_out else None), dataset.classes),
         "head_errors": results and results.heads.errors,
         "temperature": temperature,
         "temperature_fitted_on": valid
@@ -63,6 +64,24 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Output
         "warnings": [*collapse(parts, predicted, rule), *warnings_of_log(log)],
         "agreement": all_agree(predicted).double().mean().item(),
         "test_images": len(run.split.test),
+    }
+
+
+def recalls(results: Results | None, classes: Sequence[str]) -> dict[str, Any]:
+    """The balanced error, and the recall of each class that has images, in percent with a 95 % confidence interval."""
+    if results is None:
+        return {"balanced_error": None, "recalls": None}
+    found = results.by_class
+    rows = zip(
+        classes, found.images.tolist(), found.recall.tolist(), found.low.tolist(), found.high.tolist(), strict=True
+    )
+    return {
+        "balanced_error": found.balanced_error,
+        "recalls": [
+            {"class": name, "images": images, "recall": recall, "low": low, "high": high}
+            for name, images, recall, low, high in rows
+            if images
+        ],
     }
 
 

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from cotrain.evaluation.table import (
     columns,
     csv_writer,
     in_order_of_paths,
+    is_unknown,
     least_confident_first,
     open_table,
     rows_of,
@@ -48,6 +49,7 @@ class Done:
     images: int
     unreadable: int
     deferred: int
+    unknown: int  # images that get no class
     predicted: int  # images that this process predicted; an earlier one may have predicted the others
     seconds: float  # that it took
 
@@ -63,6 +65,7 @@ class Job:
     below: float | None  # defer images with a lower probability to a person; None: there is no such column
     workers: int  # decoding processes; 0: decode in this one
     console: Console
+    unknown: float = 0.0  # images that belong to a class with a lower p-value get none
     first: ClassVar[str] = PATH  # the first column
 
     def __post_init__(self) -> None:
@@ -75,8 +78,8 @@ class Job:
             began = time.monotonic()
             predicted = self._fill(parts)
             seconds = time.monotonic() - began
-            unreadable, deferred = self._write(parts, out)
-        return Done(len(self.paths), unreadable, deferred, predicted, seconds)
+            counts = self._write(parts, out)
+        return Done(len(self.paths), *counts, predicted, seconds)
 
     def to_stdout(self) -> None:
         """Print the rows as they are predicted or, if they have to be sorted, at the end."""
@@ -86,20 +89,23 @@ class Job:
                 try:
                     self._fill(parts)
                 finally:  # a signal ends the job, and what was predicted is printed
-                    write = csv_writer(sys.stdout, columns(self.below, self.first))
+                    write = csv_writer(sys.stdout, self._columns)
                     for rows in self._rows(parts):
                         write(rows)
             return
-        write, first = csv_writer(sys.stdout, columns(None, self.first)), 0
+        write, first = csv_writer(sys.stdout, self._columns), 0
         with stop_requests() as stop:
             for predicted in self._predicted(0):
-                write(
-                    rows_of(self.paths[first : first + len(predicted)], predicted, self.model.classes, None, self.first)
-                )
+                paths = self.paths[first : first + len(predicted)]
+                write(rows_of(paths, predicted, self.model.classes, None, self.first, self.unknown))
                 sys.stdout.flush()
                 first += len(predicted)
                 if stop.asked and first < len(self.paths):
                     raise Interrupted(f"stopped after {first:,} of {len(self.paths):,} images, whose rows are above")
+
+    @property
+    def _columns(self) -> list[str]:
+        return columns(self.below, self.first, belongs=self.model.belonging is not None)
 
     def _predicted(self, start: int) -> Iterator[Predicted]:
         """The batches from image `start` on, with their progress."""
@@ -130,31 +136,32 @@ class Job:
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
         stored = partial(parts.read, len(self.model.classes))
         if self.below is None:
-            return in_order_of_paths(self.paths, stored, self.model.classes, self.first)
-        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.first)
+            return in_order_of_paths(self.paths, stored, self.model.classes, self.first, self.unknown)
+        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.first, self.unknown)
 
-    def _write(self, parts: Parts, out: Path) -> tuple[int, int]:
-        """Write the whole table and give it its name. Returns the number of unreadable and of deferred images."""
-        unreadable = deferred = 0
+    def _write(self, parts: Parts, out: Path) -> tuple[int, int, int]:
+        """Write the whole table and give it its name. Returns how many images are unreadable, deferred and unknown."""
+        unreadable = deferred = unknown = 0
         try:
             with replacing(out, within=parts.folder) as file:
-                with open_table(file, out.suffix, columns(self.below, self.first)) as write:
+                with open_table(file, out.suffix, self._columns) as write:
                     for rows in self._rows(parts):
                         write(rows)
                         unreadable += sum(bool(row["error"]) for row in rows)
                         deferred += sum(row.get("defer") == "yes" for row in rows)
+                        unknown += sum(is_unknown(row, self.unknown) for row in rows)
                 if os.path.lexists(out):
                     raise UserError(f"{out} has appeared in the meantime; move it away and add --resume")
         except OSError as error:
             raise UserError(f"cannot write {out}: {error.strerror or error}; make room and add --resume") from error
-        return unreadable, deferred
+        return unreadable, deferred, unknown
 
 
 @dataclass(frozen=True)
 class TableJob(Job):
     """A job on the rows of a table; `paths` are their numbers."""
 
-    features: Features
+    features: Features = field(kw_only=True)
     first: ClassVar[str] = ROW
 
     def __post_init__(self) -> None:

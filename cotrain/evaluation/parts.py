@@ -33,6 +33,7 @@ WORDS = {  # how each fact of a job is named in an error message
     "images": "other images",
     "shard": "another --shard",
     "defer_below": "another --defer-below or --target-error",
+    "unknown_below": "another --unknown-below",
     "batch": "another version of cotrain",
 }
 
@@ -65,7 +66,7 @@ class Parts:
     def write(self, first: int, predicted: Predicted) -> None:
         content = io.BytesIO()
         errors = json.dumps(list(predicted.errors.items())).encode()
-        np.savez(content, records=predicted.records, errors=np.frombuffer(errors, np.uint8))
+        np.savez_compressed(content, records=predicted.records, errors=np.frombuffer(errors, np.uint8))
         write_whole(self.folder / f"rows-{first:012d}-{first + len(predicted):012d}.npz", content.getvalue())
 
     def read(self, classes: int) -> Iterator[Predicted]:

@@ -16,9 +16,10 @@ from cotrain.data import Dataset, Images
 from cotrain.data.columns import coded
 from cotrain.data.features import Column, Features
 from cotrain.data.files import Workers, worker_count
-from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs, images_at_once
+from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs, Remembering, images_at_once
 from cotrain.device import pick_device
 from cotrain.evaluation.calibration import ENOUGH_WRONG, predicted_and_confidence, with_temperature
+from cotrain.evaluation.outliers import Belonging, read_belonging, smallest_rate
 from cotrain.evaluation.outputs import head_logits
 from cotrain.evaluation.selective import Threshold, images_needed, threshold_for
 from cotrain.evaluation.streaming import check_channels, files_at_once, predict_in_batches
@@ -35,6 +36,7 @@ from cotrain.runs.scores import HELD_OUT
 from cotrain.runs.upgrade import read_config
 from cotrain.types import UserError
 
+NO_FEATURES = np.empty((0, 0), np.float32)
 BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
 
 
@@ -46,6 +48,7 @@ class Predictions:
     classes: tuple[str, ...]  # class names, indexed by label
     probabilities: NDArray[np.float64]  # (n, C) the ensemble's, calibrated if the run had validation images
     heads_agree: NDArray[np.int64]  # (n,) number of heads that predict this class
+    belongs: NDArray[np.float64] | None = None  # (n,) p-value that it belongs to any class, if the run knows
 
     @cached_property
     def names(self) -> list[str]:
@@ -69,6 +72,7 @@ class Model:
     temperature: float = 1.0  # fitted on validation images, if the run had any
     trunk: Trunk | None = None  # frozen: from images to the features that `net` takes
     columns: tuple[Column, ...] = ()  # of the tables that the model takes; empty: it takes images
+    belonging: Belonging | None = None  # whether an image belongs to any class; older runs do not know
 
     def logits_of(self, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of a dataset, from its bank of features if it has one."""
@@ -86,6 +90,10 @@ class Model:
 
     def logits(self, images: Images, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of uint8 images (N, h, w, c)."""
+        return self._outputs(images, rows)[0]
+
+    def _outputs(self, images: Images, rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float32]]:
+        """The logits, and the (n, D) features that the trunk computed on the way; without one, there are none."""
         wanted = (*self.size, self.channels)
         if tuple(images.shape[1:]) != wanted:
             raise UserError(
@@ -93,7 +101,8 @@ class Model:
             )
         if len(rows) == 0:
             raise UserError("there are no images to predict")
-        return head_logits(self.net, self._inputs(images), rows)
+        inputs = Remembering(self._inputs(images), keep=self.trunk is not None)
+        return head_logits(self.net, inputs, rows), inputs.features
 
     def _inputs(self, images: Images) -> Inputs:
         if self.trunk is None:
@@ -116,29 +125,30 @@ class Model:
         DataFrame.
         """
         if not self.columns:
-            return self._predictions(self._logits_of_images(images))
+            return self._predictions(*self._outputs_of_images(images))
         features = coded(images, self.columns)
         features.check_finite("the table")
         return self.predict_features(features, np.arange(len(features)))
 
     def predict_features(self, features: Features, rows: NDArray[np.int64]) -> Predictions:
         """Predict these rows of a table."""
-        return self._predictions(self.logits_of_features(features, rows))
+        return self._predictions(self.logits_of_features(features, rows), NO_FEATURES)
 
-    def _logits_of_images(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
+    def _outputs_of_images(self, images: NDArray[np.uint8] | Tensor) -> tuple[Tensor, NDArray[np.float32]]:
         pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
         if pixels.ndim == 3:
             pixels = pixels[..., None]
         if pixels.dtype != torch.uint8:
             raise UserError(f"the model takes uint8 images of shape (n, h, w, c), not {pixels.dtype}")
-        return self.logits(pixels, np.arange(len(pixels)))
+        return self._outputs(pixels, np.arange(len(pixels)))
 
-    def _predictions(self, logits: Tensor) -> Predictions:
+    def _predictions(self, logits: Tensor, features: NDArray[np.float32]) -> Predictions:
         rule = self.config.run.ensemble
         labels = ensemble_probabilities(logits, rule).argmax(dim=-1)
         probabilities = with_temperature(logits, self.temperature, rule)
         agree = (logits.argmax(dim=-1) == labels).sum(dim=0)
-        return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy())
+        belongs = self.belonging.p_values(features, logits) if self.belonging is not None else None
+        return Predictions(labels.numpy(), self.classes, probabilities.numpy(), agree.numpy(), belongs)
 
     def predict_files(self, paths: Sequence[str | Path], *, workers: int | None = None) -> Iterator[Row]:
         """Yield one row per file, in order. The row of an unreadable file has an `error`.
@@ -162,7 +172,8 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
     folder = Path(run)
     opened = Run.open(folder)
     if (chosen := used_folder(opened, use)) != folder:
-        return load(chosen, device=device, model=model, use=METHOD)
+        baseline = load(chosen, device=device, model=model, use=METHOD)
+        return replace(baseline, belonging=read_belonging(opened.belonging_path))
     path = opened.model_path
     if not path.exists():
         raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
@@ -192,6 +203,7 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
         fitted_temperature(opened.result or {}) or 1.0,
         trunk,
         tuple(Column(each.name, None if each.categories is None else tuple(each.categories)) for each in facts.columns),
+        read_belonging(opened.belonging_path),
     )
 
 
@@ -262,3 +274,16 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
             "--defer-below"
         )
     return threshold
+
+
+def possible_rate(run: Path, model: Model, rate: float) -> float:
+    """The rate, if the run can tell which images belong to no class at it."""
+    if model.belonging is None:
+        raise UserError(f"--unknown-below: {run} cannot tell which images belong to no class; train it again")
+    labels = len(model.belonging.held_out)
+    if rate <= smallest_rate(labels):
+        raise UserError(
+            f"--unknown-below {rate:g}: {labels} labelled images allow no rate of false alarms below "
+            f"{smallest_rate(labels):.2g}; choose a higher one, or label more images"
+        )
+    return rate

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 LARGEST_BATCH = 128  # larger ones are not faster
 ROWS_AT_ONCE = 8192  # of a table
 UNREADABLE = -1  # the label of an unreadable file
-RECORD = np.dtype([("label", "<i4"), ("heads_agree", "<i4"), ("probability", "<f8")])
+RECORD = np.dtype([("label", "<i4"), ("heads_agree", "<i4"), ("probability", "<f8"), ("belongs", "<f4")])
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predictions of consecutive files in 16 bytes each, and why some of the files are unreadable."""
+    """The predictions of consecutive files in 20 bytes each, and why some of the files are unreadable."""
 
     records: NDArray[np.void]  # (n,) of RECORD
     errors: dict[int, str]  # by row
@@ -76,11 +76,12 @@ def _records(predictions: Predictions) -> NDArray[np.void]:
     records = np.empty(len(predictions), RECORD)
     records["label"], records["heads_agree"] = predictions.labels, predictions.heads_agree
     records["probability"] = predictions.probabilities[np.arange(len(predictions)), predictions.labels]
+    records["belongs"] = np.nan if predictions.belongs is None else predictions.belongs
     return records
 
 
 def predict_batch(model: Model, decoded: Decoded) -> Predicted:
-    records = np.full(len(decoded.errors), np.array((UNREADABLE, 0, 0.0), RECORD))
+    records = np.full(len(decoded.errors), np.array((UNREADABLE, 0, 0.0, np.nan), RECORD))
     readable = [row for row, error in enumerate(decoded.errors) if error is None]
     if readable:
         images = decoded.images if len(readable) == len(records) else decoded.images[readable]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, TextIO
@@ -17,52 +18,74 @@ Row = dict[str, str | int | float]
 Write = Callable[[Sequence[Row]], object]
 COLUMNS = ("class", "probability", "heads_agree", "error")
 PATH, ROW = "path", "row"  # the first column: files, or rows of a table by their number
+BELONGS = "belongs"
+UNKNOWN = "unknown"  # the class of an image that belongs to none
 PARQUET = ".parquet"
 ROWS_AT_ONCE = 1024
 ROWS_PER_GROUP = 16 * ROWS_AT_ONCE  # in a Parquet file
 
 
-def columns(below: float | None, first: str = PATH) -> list[str]:
-    """There is a column `defer` if images below some probability are deferred to a person."""
-    return [first, *COLUMNS] if below is None else [first, *COLUMNS, "defer"]
+def columns(below: float | None, first: str = PATH, *, belongs: bool = False) -> list[str]:
+    """There is a column `defer` if images below some probability are deferred to a person.
+
+    There is a column `belongs` if the model can say how far an image looks like one of a class.
+    """
+    known = [first, *COLUMNS[:-1], BELONGS, COLUMNS[-1]] if belongs else [first, *COLUMNS]
+    return known if below is None else [*known, "defer"]
 
 
 def rows_of(
-    paths: Sequence[str], predicted: Predicted, classes: Sequence[str], below: float | None, first: str = PATH
+    paths: Sequence[str],
+    predicted: Predicted,
+    classes: Sequence[str],
+    below: float | None,
+    first: str = PATH,
+    unknown: float = 0.0,
 ) -> list[Row]:
-    """One row per file. The row of an unreadable file has an `error`, and a person should always look at it."""
+    """One row per file. The row of an unreadable file has an `error`, and a person should always look at it.
+
+    An image that belongs to a class with a p-value below `unknown` gets no class, and a person should look at it too.
+    """
     rows: list[Row] = []
     for number, (path, record) in enumerate(zip(paths, predicted.records.tolist(), strict=True)):
-        label, heads_agree, probability = record
-        row: Row = {first: path, "class": "", "probability": "", "heads_agree": ""}
+        label, heads_agree, probability, belongs = record
+        row: Row = {first: path, "class": "", "probability": "", "heads_agree": "", BELONGS: ""}
+        strange = belongs < unknown
         if label == UNREADABLE:
             row["error"] = f"unreadable: {predicted.errors[number]}"
         else:
-            row |= {"class": classes[label], "probability": probability, "heads_agree": heads_agree, "error": ""}
+            name = UNKNOWN if strange else classes[label]
+            row |= {"class": name, "probability": probability, "heads_agree": heads_agree, "error": ""}
+            row[BELONGS] = "" if math.isnan(belongs) else round(belongs, 6)  # it has the precision of a float32
         if below is not None:
-            row["defer"] = "yes" if label == UNREADABLE or probability < below else "no"
+            row["defer"] = "yes" if label == UNREADABLE or strange or probability < below else "no"
         rows.append(row)
     return rows
+
+
+def is_unknown(row: Row, unknown: float) -> bool:
+    belongs = row[BELONGS]
+    return isinstance(belongs, float) and belongs < unknown
 
 
 Stored = Callable[[], Iterator[Predicted]]  # all predictions in the order of the paths, from the first one again
 
 
 def in_order_of_paths(
-    paths: Sequence[str], stored: Stored, classes: Sequence[str], first: str = PATH
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], first: str = PATH, unknown: float = 0.0
 ) -> Iterator[list[Row]]:
     done = 0
     for predicted in stored():
         for start in range(0, len(predicted), ROWS_AT_ONCE):
             some = predicted[start : start + ROWS_AT_ONCE]
-            yield rows_of(paths[done : done + len(some)], some, classes, None, first)
+            yield rows_of(paths[done : done + len(some)], some, classes, None, first, unknown)
             done += len(some)
 
 
 def least_confident_first(
-    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float, first: str = PATH
+    paths: Sequence[str], stored: Stored, classes: Sequence[str], below: float, first: str = PATH, unknown: float = 0.0
 ) -> Iterator[list[Row]]:
-    """Unreadable files, then the others by probability; ties keep the order of the paths.
+    """Unreadable files, then images of no class, then the others by probability; ties keep the order of the paths.
 
     Sorting takes about 50 bytes of memory per image.
     """
@@ -75,9 +98,11 @@ def least_confident_first(
         done += len(predicted)
     records = joined([Predicted(predicted.records, {}) for predicted in stored()]).records
     order = by_confidence(records)
+    order = order[np.argsort(~(records["belongs"][order] < unknown), kind="stable")]
     for start in range(0, len(order), ROWS_AT_ONCE):
         some = order[start : start + ROWS_AT_ONCE]
-        yield rows_of([paths[row] for row in some.tolist()], Predicted(records[some], {}), classes, below, first)
+        readable = Predicted(records[some], {})
+        yield rows_of([paths[row] for row in some.tolist()], readable, classes, below, first, unknown)
 
 
 def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
@@ -88,7 +113,7 @@ def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
 
 def csv_writer(file: TextIO, names: Sequence[str]) -> Write:
     """Write the header, and return a function that writes rows with probabilities rounded to six digits."""
-    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
 
     return lambda rows: writer.writerows(map(_as_cells, rows))
@@ -96,11 +121,11 @@ def csv_writer(file: TextIO, names: Sequence[str]) -> Write:
 
 def _as_cells(row: Row) -> Row:
     """Probabilities rounded, and no text that a spreadsheet would take for a formula."""
-    probability = row["probability"]
-    rounded = round(probability, 6) if isinstance(probability, float) else probability
+    shown = {name: row.get(name, "") for name in ("probability", BELONGS)}
+    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()}
     texts = {} if PATH not in row else {PATH: safe_path(str(row[PATH]))}
     texts |= {"class": safe(str(row["class"])), "error": safe(str(row["error"]))}
-    return {**row, **texts, "probability": rounded}
+    return {**row, **texts, **rounded}
 
 
 def open_table(file: IO[bytes], suffix: str, names: Sequence[str]) -> AbstractContextManager[Write]:
@@ -122,7 +147,7 @@ def _csv(file: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
 def _parquet(file: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
     """Row groups have a fixed number of rows, so the file does not depend on how the rows arrive."""
     pyarrow = import_pyarrow()
-    types = {"probability": pyarrow.float64(), "heads_agree": pyarrow.int32()}
+    types = {"probability": pyarrow.float64(), BELONGS: pyarrow.float64(), "heads_agree": pyarrow.int32()}
     schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in names])
     waiting: list[Row] = []
 

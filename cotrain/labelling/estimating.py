@@ -132,6 +132,9 @@ class Advice:
 TOO_EARLY = Advice(None, f"Label at least {ENOUGH_TO_ADVISE} images to see whether more labels pay.")
 
 
+SOON = Advice(None, "The next estimate will tell whether more labels pay.")
+
+
 def advice(labels: int, changed: float, by_chance: float) -> Advice:
     """Whether more labels pay, by the percentage of images whose predicted class the last third of the labels changed.
 
@@ -148,5 +151,8 @@ def advice(labels: int, changed: float, by_chance: float) -> Advice:
     return Advice(True, f"{said}: more labels still pay.")
 
 
-def earlier_advice(earlier: Snapshot | None) -> Advice:
-    return Advice(earlier.paying, earlier.advice) if earlier else TOO_EARLY
+def earlier_advice(earlier: Snapshot | None, labels: int) -> Advice:
+    """The advice until the next estimate."""
+    if earlier is not None and earlier.paying is not None:
+        return Advice(earlier.paying, earlier.advice)
+    return TOO_EARLY if labels < ENOUGH_TO_ADVISE else SOON

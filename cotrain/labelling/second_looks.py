@@ -3,33 +3,24 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from cotrain.evaluation.suspects import suspects_of
 from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Snapshot
+from cotrain.runs.scores import Outputs
 
 LISTED = 50  # disputed labels, at most
-IMPOSSIBLE = 0.02  # probability of a disputed label, at most
 NEAREST = 3  # labelled images that an image is compared with
 
 
 def disputed_labels(found: HeldOut) -> tuple[Disputed, ...]:
     """Labels that deserve a second look, by the outputs of heads that were trained without them. The clearest first.
 
-    A label is disputed if all heads agree on another class, with at least the probability that images labelled with
-    that class have on average (confident learning: Northcutt, Jiang and Chuang, 2021), and if the label itself is
-    nearly impossible.
+    The same list as `suspect_labels.csv` of a run, without the labels that are merely not predicted.
     """
-    probabilities, labels = found.probabilities, found.labels.numpy()
-    rows, proposed = np.arange(len(labels)), probabilities.argmax(axis=1)
-    of_label = probabilities[rows, labels]
-    images = np.bincount(labels, minlength=probabilities.shape[1])
-    usual = np.bincount(labels, of_label, minlength=len(images)) / np.maximum(images, 1)
-    agreed = (found.logits.argmax(dim=-1).numpy() == proposed).all(axis=0)
-    clear = (probabilities[rows, proposed] >= usual[proposed]) & (of_label <= IMPOSSIBLE)
-    disputed = rows[(proposed != labels) & agreed & clear]
-    return tuple(
-        Disputed(found.rows[place], int(labels[place]), int(proposed[place]), float(probabilities[place].max()))
-        for place in disputed[np.argsort(of_label[disputed], kind="stable")][:LISTED]
-    )
+    suspects = suspects_of(Outputs(found.logits, found.labels, np.array(found.rows, np.int64)), found.rule)
+    return tuple(Disputed(one.row, one.label, one.proposed, one.of_proposed) for one in suspects if one.disputed)[
+        :LISTED
+    ]
 
 
 def still_disputed(earlier: Snapshot | Estimate | None, known: Known) -> tuple[Disputed, ...]:

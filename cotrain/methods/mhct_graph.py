@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from cotrain.graph import attached, divided, neighbour_graph, propagate
+from cotrain.graph import aligned, attached, divided, neighbour_graph, propagate
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.ops import evaluating, heads_cross_entropy
 from cotrain.types import Batch, Learner, Look, Losses, Pool, Term
@@ -62,7 +62,8 @@ class GraphCoTraining(MultiHeadCoTraining):
         seeds = torch.zeros(len(nodes), pool.classes, dtype=torch.float64)
         there = torch.isin(pool.labelled, nodes)
         seeds[torch.searchsorted(nodes, pool.labelled[there]), pool.labels[there]] = 1
-        spread = torch.from_numpy(propagate(graph, seeds.numpy(), self.reach))
+        reached = propagate(graph, seeds.numpy(), self.reach)
+        spread = torch.from_numpy(reached if pool.shares is None else aligned(reached, pool.shares.numpy()))
         spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread).float()
         keep(learner.memory, nodes, spread)
         for some, heard in attached(others, see, features, spread, self.neighbours):

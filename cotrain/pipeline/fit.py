@@ -26,6 +26,7 @@ from cotrain.model.own import OwnNetwork, is_import_path, is_importable, own_net
 from cotrain.pipeline.baseline import fit_baselines, has_baseline
 from cotrain.pipeline.crossvalidation import cross_validate, is_cross_validated
 from cotrain.pipeline.features import with_bank
+from cotrain.pipeline.findings import findings
 from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
@@ -34,6 +35,7 @@ from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
+from cotrain.training.selection import known_shares
 from cotrain.training.state import State
 from cotrain.types import UserError
 
@@ -185,6 +187,9 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
                 result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
             result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
             result["used"] = better_model(summary)
+            found = findings(run, dataset, held_out)
+            result["warnings"] += found.pop("warnings")
+            result |= found
             result["warnings"] += [warning] if (warning := seen_before(run.config, dataset)) else []
             run.finish(result)
             return result
@@ -313,6 +318,7 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
     split.check_fits(dataset, f"split {split.name}")
     split.check_usable(dataset)
     check_batches(config, split)
+    known_shares(config, dataset)  # a bad table is refused before anything is computed
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))
 

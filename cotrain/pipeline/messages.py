@@ -62,8 +62,12 @@ def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
 
 def is_estimated(config: Config, dataset: Dataset) -> bool:
     """Whether the error without test images will be estimated by cross-validation."""
-    frozen = is_pretrained(config.model.backbone) and config.model.trunk != "learned"
-    return (frozen or dataset.has_features) and config.run.baseline and config.run.repeats > 0
+    frozen = has_frozen_trunk(config) or dataset.has_features
+    return frozen and config.run.baseline and config.run.repeats > 0
+
+
+def has_frozen_trunk(config: Config) -> bool:
+    return is_pretrained(config.model.backbone) and config.model.trunk != "learned"
 
 
 def seen_before(config: Config, dataset: Dataset) -> str | None:
@@ -99,6 +103,8 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
             f"no test {dataset.unit}s were provided, so {len(split.test):,} labelled {dataset.unit}s are set aside for "
             "testing (data.test_share=0 trains on all)"
         )
+    if (config.robust.trust_labels < 1 or config.robust.class_shares == "estimate") and not has_frozen_trunk(config):
+        yield "robust.trust_labels and class_shares=estimate need a frozen pretrained network; they have no effect here"
     if leaked := len(leaks(dataset, split)):
         yield (
             f"{leaked:,} of {len(split.test):,} test {dataset.unit}s are also training {dataset.unit}s, so the error "

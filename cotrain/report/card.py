@@ -60,28 +60,29 @@ def card(run: Run) -> str:
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
     facts = run.read_model()[1]
-    columns, unit = facts.columns or None, run.config.unit
+    unit = "row" if facts.columns else "image"
     noun = f"{unit}s"
     used, errors = result.get("used", METHOD), errors_of(run, result)
     of_used = Run.open(used_folder(run, BETTER)).result or {}
     return _template().render(
         name=run.folder.resolve().name,
         ours=OURS,
+        data=Path(result.get("data") or "arrays").name,  # not where it is on this machine
         run=run,
         config=run.config,
         result=result,
         used=used,
-        baselines={key: worded(text, unit) for key, text in BASELINES.items()},
-        words={key: worded(text, unit) for key, text in WORDS.items()},
+        baselines={name: worded(text, unit) for name, text in BASELINES.items()},
+        words={word: worded(text, unit) for word, text in WORDS.items()},
         errors=errors,
         measured=errors.get(used),
         compared=compared(result),
         classes=[printable(name) for name in facts.classes],
         counts=result.get("labels_by_class"),
         many=MANY_CLASSES,
-        task="image-classification" if columns is None else "tabular-classification",
+        task="tabular-classification" if facts.columns else "image-classification",
         noun=noun,
-        inputs=shape_of(facts) if columns is None else f"{len(columns):,} columns",
+        inputs=f"{len(facts.columns):,} columns" if facts.columns else shape_of(facts),
         temperature=fitted_temperature(of_used),
         calibration=calibration_of(of_used),
         limits=limits(run.config, result, errors.get(used), noun),
@@ -146,7 +147,7 @@ def limits(config: Config, result: Mapping[str, Any], measured: Measured | None,
     if counts and max(counts) >= UNEQUAL * max(min(counts), 1):
         found.append(f"The classes had unequal numbers of labels, from {min(counts)} to {max(counts)}.")
     if is_pretrained(config.model.backbone):
-        found.append("The backbone was pretrained on ImageNet. It may share that data set's biases.")
+        found.append(f"The backbone, {config.model.backbone}, was pretrained on other data and may share its biases.")
     found.append(f"Every prediction is one of the classes above, also for {noun} that belong to none of them.")
     return found
 

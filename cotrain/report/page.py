@@ -26,6 +26,7 @@ from cotrain.evaluation.verdict import Verdict, verdict
 from cotrain.progress import clock, worded
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
+from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.rows import ShownRows, shown_rows
@@ -90,6 +91,7 @@ class Shown:
     search: Search | None  # images to label next; needs the data
     images: Images | None
     rows: ShownRows | None  # of a table
+    doubtful: Doubtful | None  # images and labels to check; needs the data
     without: str  # why there are no images
     strong_missing: bool  # strong views are not drawn, because CTAugment's depend on its learned state
     facts: dict[str, str]
@@ -171,6 +173,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         search=search,
         images=images,
         rows=rows,
+        doubtful=doubtful_of(run, dataset),
         without=without,
         strong_missing=run.config.method.views.ctaugment != "none",
         facts=_facts(run, result, classes),

@@ -125,7 +125,7 @@ def most_confident(test: Outputs, rule: str, temperature: float | None, classes:
 
 def confident_mistakes(test: Outputs, rule: str, temperature: float | None, dataset: Dataset) -> list[Picture]:
     return [
-        Picture(_drawn_row(dataset, one.row), name_of(dataset, one.row), one.words)
+        Picture(picture_of_row(dataset, one.row), name_of(dataset, one.row), one.words)
         for one in most_confident(test, rule, temperature, dataset.classes)
     ]
 
@@ -157,7 +157,7 @@ def _doubts(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> list[Dou
 
 
 def pictures_of(doubts: list[Doubt], dataset: Dataset) -> list[Picture]:
-    return [Picture(_drawn_row(dataset, one.row), one.name, _words(one)) for one in doubts[:SHOWN]]
+    return [Picture(picture_of_row(dataset, one.row), one.name, _words(one)) for one in doubts[:SHOWN]]
 
 
 def _words(doubt: Doubt) -> str:
@@ -234,7 +234,7 @@ def _enlarged(png: bytes) -> Image.Image:
     return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
 
 
-def _drawn_row(dataset: Dataset, row: int) -> bytes:
+def picture_of_row(dataset: Dataset, row: int) -> bytes:
     return _png(_small(dataset.images[np.array([row])][0].numpy()))
 
 

@@ -29,6 +29,7 @@ from cotrain.storage.writing import names_in, remove_abandoned, write_json
 from cotrain.types import UserError
 
 SCORES = "scores.npz"
+DOES_NOT_BELONG, SUSPECT_LABELS = "does_not_belong.csv", "suspect_labels.csv"  # lists for a person to look at
 LABELLED_ONLY, LOGISTIC = "labelled_only", "logistic_regression"  # baselines: folders in a run, names in result.json
 
 
@@ -145,6 +146,11 @@ class Run:
     def scores_path(self) -> Path:
         """The finished model's outputs for the test and validation images."""
         return self.folder / SCORES
+
+    @property
+    def belonging_path(self) -> Path:
+        """What says of new images whether they belong to any class."""
+        return self.folder / "belonging.safetensors"
 
     @property
     def baseline_folder(self) -> Path:

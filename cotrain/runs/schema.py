@@ -119,6 +119,34 @@ class Calibration(File):
     ensemble: dict[str, Temperature] = {}
 
 
+class Recall(File):
+    images: Count
+    recall: Number
+    low: Number
+    high: Number
+
+
+class Share(File):
+    share: Number
+    low: Number
+    high: Number
+    pseudo_labels: Count
+
+
+class Strangers(File):
+    estimated_share: Number
+    left_out: Count
+    smallest_rate: Number
+    held_out: bool
+
+
+class SuspectLabels(File):
+    listed: Count
+    disputed: Count
+    distrusted: Count
+    held_out: bool
+
+
 class ResultFacts(File):
     """result.json. All but the error may be missing: older versions did not write everything."""
 
@@ -138,6 +166,11 @@ class ResultFacts(File):
     logistic_regression_error: Number | None = None
     verdict: VerdictFacts | None = None
     cross_validation: CrossValidation | None = None
+    balanced_error: Number | None = None
+    recalls: list[Recall] | None = None
+    class_shares: list[Share] | None = None
+    strangers: Strangers | None = None
+    suspect_labels: SuspectLabels | None = None
     used: Literal["method", "labelled_only", "logistic_regression"] = "method"
     steps: Count = 0
     seconds: Annotated[Number, Field(ge=0, lt=1e12)] = 0.0

@@ -17,7 +17,7 @@ import psutil
 from cotrain.types import UserError
 
 PARTIAL = ".partial"
-OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial")  # machine and process, at the end of a name
+OWNER = re.compile(r"\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{16}\.partial")  # machine and process, at the end of a name
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 LONGEST = 40  # characters of the file's own name in that of its temporary file; file systems allow 255 bytes
 

@@ -24,6 +24,7 @@ from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.monitor import evaluations
 from cotrain.training.optim import learning_rate, set_learning_rate
+from cotrain.training.selection import selection_of
 from cotrain.training.spinning import sleeping_when_busy
 from cotrain.training.state import State, begin, pool_of, restore, save, write_model
 from cotrain.types import Batch, Learner, Losses, Pool
@@ -72,16 +73,18 @@ def source_of(
 ) -> BatchSource:
     """The batches: views of pixels, of the features of a bank if the dataset has one, or of the rows of a table."""
     sizes = {"labelled": config.optim.labelled, "unlabelled": config.unlabelled, "seed": config.run.seed}
+    views, balanced = config.method.views, config.robust.balances
     if dataset.bank is not None:
-        return BankSource(dataset, split, config.method.views, device=device, **sizes)
+        return BankSource(dataset, split, views, device=device, balanced=balanced, **sizes)
     if dataset.features is not None:
-        return FeatureSource(dataset, split, config.features, config.method.views, device=device, **sizes)
+        return FeatureSource(dataset, split, config.features, views, device=device, balanced=balanced, **sizes)
     return kind(
         dataset,
         split,
         config.augment,
-        config.method.views,
+        views,
         device=device,
+        balanced=balanced,
         part=(ranks.rank, ranks.size),
         statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
         **sizes,
@@ -159,11 +162,12 @@ def train(
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
-    state = begin(config, dataset, run.split, device)
+    split, shares = ranks.from_first(lambda: selection_of(config, dataset, run.split).used)
+    state = begin(config, dataset, split, device)
     if saved := ranks.from_first(run.checkpoints.load):
         for note in restore(state, run, *saved, ranks):
             say(console, note)
-    source, pool = source_of(config, dataset, run.split, device, ranks), pool_of(dataset, run.split)
+    source, pool = source_of(config, dataset, split, device, ranks), pool_of(dataset, split, shares)
     objective = objective_of(config, state, device, ranks)
     refresh_steps = frozenset(config.method.refresh_steps(pool, optim.steps, config.unlabelled))
     window, earlier, began = Window(), state.seconds, time.monotonic()
@@ -214,8 +218,9 @@ def train(
 def trained_net(config: Config, dataset: Dataset, split: Split, device: torch.device) -> MultiHead:
     """Train without a run folder, in seconds, and return the averaged network: for cross-validation on features."""
     keep_freed_memory()
+    split, shares = selection_of(config, dataset, split).used
     state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    pool = pool_of(dataset, split)
+    pool = pool_of(dataset, split, shares)
     objective = objective_of(config, state, device)
     refresh_steps = frozenset(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled))
     for batch in source.batches(0, config.optim.steps, config.method.rates(state.memory)):

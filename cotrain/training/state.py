@@ -51,9 +51,11 @@ class State:
     seconds: float = 0.0
 
 
-def pool_of(dataset: Dataset, split: Split) -> Pool:
+def pool_of(dataset: Dataset, split: Split, shares: NDArray[np.float64] | None = None) -> Pool:
+    """`shares` are those of the classes among the unlabelled images, if a method may use them."""
     labelled, unlabelled = torch.tensor(split.labelled), torch.tensor(split.unlabelled)
-    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes))
+    known = None if shares is None else torch.from_numpy(shares)
+    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes), known)
 
 
 def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:

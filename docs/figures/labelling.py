@@ -1,6 +1,6 @@
 """Walks through the labelling page as a person would, and takes the pictures of docs/guide/labelling.md.
 
-python docs/figures/made_photos.py photos/ --images 240 --labels 1 && rm photos/labels.csv
+python docs/figures/made_photos.py photos/ --images 160 --labels 1 --side 200 && rm photos/labels.csv
 cotrain label photos/ --no-browser
 python docs/figures/labelling.py "http://127.0.0.1:8417/?token=..." photos-truth.csv docs/figures
 
@@ -63,7 +63,8 @@ def main() -> None:
             label(page, truth)
             if done % 10 == 9:  # let the model learn, so that the curve has points
                 expect(page.locator("#learning")).to_have_text(f"Learnt from {done + 1} labels")
-                page.wait_for_timeout(6000)
+                page.wait_for_timeout(4000)  # without a label, the error is estimated
+                expect(page.locator("body:not(.busy)")).to_be_visible()
         expect(page.locator("#learning")).to_have_text(re.compile("Learnt from"))
         for name, view in {"one": "label", "grid": "grid", "review": "review/unsure", "progress": "progress"}.items():
             take(page, asked.address, name, view, out=asked.out)

@@ -62,6 +62,18 @@ def test_settings_are_numbers_that_can_be_computed_with(setting: str) -> None:
         recipe_named("digits").changed({"optim.kind": "adam", key: value})
 
 
+def test_classes_with_impossible_characters_are_one_line(cotrain, tmp_path: Path) -> None:
+    """numpy reads them, and fails later with a SystemError."""
+    impossible = np.array([0x110041, ord("b")], np.uint32).view("<U1")
+    path = arrays(tmp_path / "a.npz", classes=impossible)
+    assert "`classes` holds text that is not Unicode" in one_line(cotrain("data", "check", path))
+
+
+def test_settings_that_are_kept_for_later_are_checked_too() -> None:
+    with pytest.raises(ValueError, match=r"optim\.replaced=None"):
+        recipe_named("digits").changed({"optim.replaced": None})
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

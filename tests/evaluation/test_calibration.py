@@ -6,7 +6,6 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss
 from torch import Tensor
-from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from cotrain.evaluation.calibration import (
     ENOUGH_WRONG,
@@ -67,6 +66,8 @@ def test_the_error_is_the_weighted_gap_of_the_bins(bins: int, classes: int) -> N
 @pytest.mark.parametrize("bins", [1, 10, 15])
 @pytest.mark.parametrize("classes", [2, 7, 100])
 def test_the_error_is_torchmetrics(bins: int, classes: int) -> None:
+    from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+
     """Theirs is a share, in float32. No confidence is on an edge here: they count it to the bin above, we below."""
     probabilities, labels = made_up(classes, images=3000)
     theirs = multiclass_calibration_error(probabilities, labels, num_classes=classes, n_bins=bins, norm="l1")

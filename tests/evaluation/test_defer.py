@@ -63,7 +63,7 @@ def test_the_probability_is_the_calibrated_one(folder: Path, toy: Dataset, capsy
 
 def table_of(**probabilities: float | None) -> Predicted:
     """None: the file is unreadable."""
-    records = [(UNREADABLE, 0, 0.0) if p is None else (0, 3, p) for p in probabilities.values()]
+    records = [(UNREADABLE, 0, 0.0, np.nan) if p is None else (0, 3, p, np.nan) for p in probabilities.values()]
     errors = {row: name for row, (name, p) in enumerate(probabilities.items()) if p is None}
     return Predicted(np.array(records, RECORD), errors)
 
@@ -97,8 +97,8 @@ def test_what_is_rounded_is_only_what_is_shown() -> None:
     (marked,) = rows_of(["a.png"], table_of(a=0.9999996), ["cat"], 0.9999999)
     (small,) = rows_of(["a.png"], table_of(a=0.123456789), ["cat"], None)
     assert marked["defer"] == "yes"
-    assert as_csv([marked]) == "a.png,cat,1.0,3,,yes"
-    assert as_csv([small]) == "a.png,cat,0.123457,3,"
+    assert as_csv([marked]) == "a.png,cat,1.0,3,,,yes"
+    assert as_csv([small]) == "a.png,cat,0.123457,3,,"
 
 
 def test_rows_have_every_digit(folder: Path, toy: Dataset) -> None:

@@ -5,8 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import cotrain
 from cotrain import Backbone, Dataset, Exported, Predictions, Stage, UserError
@@ -43,12 +41,7 @@ SHORT = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_table_of_operators() -> Iterator[None]:
-    """torch makes its table of ONNX operators anew for each export, which is half the time of a small one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
-        yield
+pytestmark = pytest.mark.usefixtures("quick_exports")
 
 
 def made_up(channels: int, side: int, classes: int = 3) -> Dataset:

@@ -25,7 +25,7 @@ def by_brute_force(many: Path) -> list[dict[str, str]]:
     model = cotrain.load(many / "run")
     expected = []
     for path in sorted((many / "photos").rglob("*.png")):
-        row = {"path": str(path), "class": "", "probability": "", "heads_agree": "", "error": ""}
+        row = {"path": str(path), "class": "", "probability": "", "heads_agree": "", "belongs": "", "error": ""}
         try:
             predictions = model.predict(read_image(path, 8, 8, 1)[None])
         except Unreadable as error:
@@ -34,22 +34,24 @@ def by_brute_force(many: Path) -> list[dict[str, str]]:
             probability = round(float(predictions.probabilities.max()), 6)
             agree = int(predictions.heads_agree[0])
             row |= {"class": predictions.names[0], "probability": str(probability), "heads_agree": str(agree)}
+            row["belongs"] = str(round(float(predictions.belongs[0]), 6))
         expected.append(row)
     return expected
 
 
-def without_probability(table: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [row | {"probability": ""} for row in table]
+def without_numbers(table: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [row | {"probability": "", "belongs": ""} for row in table]
 
 
-def probabilities(table: list[dict[str, str]]) -> list[float]:
-    return [float(row["probability"] or -1) for row in table]
+def numbers(table: list[dict[str, str]], column: str) -> list[float]:
+    return [float(row[column] or -1) for row in table]
 
 
 def test_the_table_is_that_of_a_loop_over_the_files(many: Path, whole: dict[str, bytes]) -> None:
     shown, expected = rows(whole["csv"]), by_brute_force(many)
-    assert without_probability(shown) == without_probability(expected)
-    assert probabilities(shown) == pytest.approx(probabilities(expected), abs=2e-6)
+    assert without_numbers(shown) == without_numbers(expected)
+    assert numbers(shown, "probability") == pytest.approx(numbers(expected, "probability"), abs=2e-6)
+    assert numbers(shown, "belongs") == pytest.approx(numbers(expected, "belongs"), abs=2e-6)
     assert sum(bool(row["error"]) for row in shown) == 7
     assert list(many.glob("*.partial")) == []
 
@@ -69,7 +71,7 @@ def test_printed_rows_and_python_rows_are_the_same(
     assert capsys.readouterr().out.encode() == whole["deferred.csv"]
     each = list(cotrain.load(many / "run").predict_files(find_images([many / "photos"])))
     assert [row["path"] for row in each] == [row["path"] for row in rows(whole["csv"])]
-    assert [round(float(row["probability"] or -1), 6) for row in each] == probabilities(rows(whole["csv"]))
+    assert [round(float(row["probability"] or -1), 6) for row in each] == numbers(rows(whole["csv"]), "probability")
 
 
 def test_deferred_rows_are_the_same_rows_sorted(many: Path, whole: dict[str, bytes]) -> None:

@@ -22,7 +22,7 @@ def trunk() -> Trunk:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory, trunk: Trunk) -> Path:
+def kept(tmp_path_factory: pytest.TempPathFactory, trunk: Trunk, quick_exports: None) -> Path:
     """A home with the exported trunk: exporting takes seconds."""
     home = tmp_path_factory.mktemp("exported")
     with pytest.MonkeyPatch.context() as patch:

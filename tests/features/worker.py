@@ -15,6 +15,7 @@ from rich.console import Console
 from cotrain import UserError
 from cotrain.features import building
 from cotrain.features.runtime import Compute, compiled
+from cotrain.features.store import Store
 from cotrain.model.trunk import Trunk
 from tests.features.tiny import CONFIG, known, small_data
 
@@ -24,10 +25,12 @@ def fill(
     pause: float = 0.0,
     settings: dict[str, Any] | None = None,
     signalled: tuple[signal.Signals, int] | None = None,
+    killed_after_marks: int | None = None,
 ) -> None:
     """Fill a bank. Each call of the trunk takes a pause and leaves its number of views in a file of this process.
 
-    The process signals itself after so many views: another one might get no core in time.
+    The process signals itself after so many views, or kills itself when more than so many are marked: another one might
+    get no core in time.
     """
     torch.set_num_threads(1)
     os.environ["COTRAIN_HOME"] = str(home)
@@ -51,7 +54,13 @@ def fill(
 
         return computing
 
-    building.compiled = slowed
+    class Marking(Store):
+        def mark(self) -> None:
+            super().mark()
+            if killed_after_marks is not None and marked(home) > killed_after_marks:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    building.compiled, building.Store = slowed, Marking
     with known():
         data = small_data(80, 6, 10)
         trunk = CONFIG.build_trunk(len(data.classes), data.shape)
@@ -65,3 +74,7 @@ def fill(
 def views(home: Path) -> list[int]:
     """How many each process computed."""
     return [path.stat().st_size for path in home.glob("views-*")]
+
+
+def marked(home: Path) -> int:
+    return sum(int(np.fromfile(path, np.uint8).sum()) for path in home.glob("banks/*/*.done"))

@@ -11,7 +11,7 @@ from tests.features.tiny import CONFIG, opened, small_data
 
 CLASSES = ("red", "green", "blue")
 LEARNS = CONFIG.changed(
-    {"optim.steps": 30, "optim.labelled": 16, "optim.unlabelled": 16, "optim.lr": 0.5, "model.hidden": None}
+    {"optim.steps": 20, "optim.labelled": 16, "optim.unlabelled": 16, "optim.lr": 0.5, "model.hidden": None}
 )
 
 

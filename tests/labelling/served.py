@@ -25,7 +25,7 @@ TOKEN = "a-token-that-is-not-random"
 SETTINGS = {
     "model.backbone": "tiny",
     "model.hidden": 8,
-    "optim.steps": 20,
+    "optim.steps": 10,
     "optim.labelled": 8,
     "optim.unlabelled": 8,
     "run.runtime": "torch",
@@ -121,7 +121,7 @@ class Client:
         end = time.monotonic() + PATIENCE
         while not condition(state := self.state):
             assert time.monotonic() < end, state
-            time.sleep(0.02)
+            time.sleep(0.05)
         return state
 
     def name(self, *names: str) -> dict[str, int]:

@@ -32,6 +32,7 @@ def label(client: Client, count: int) -> dict[str, str]:
 
 def test_killed_at_any_moment_it_starts_again_with_every_confirmed_label(tmp_path: Path) -> None:
     folder, confirmed = photos(tmp_path / "photos ü"), dict[str, str]()
+    finishing = ("--out", str(tmp_path / "run"), "--set", "run.checkpoint_every=5")
     for count in (1, 3, 4):
         process, address = start(folder)
         client = visit(address)
@@ -40,8 +41,21 @@ def test_killed_at_any_moment_it_starts_again_with_every_confirmed_label(tmp_pat
         process.send(signal.SIGKILL)
         process.wait()
         assert replay(Journal.open(folder / "labels-history.jsonl").events).by_name == confirmed
-    process, address = start(folder)
-    assert visit(address).state["labelled"] == 8
+    process, address = start(folder, *finishing)
+    client = visit(address)
+    assert client.state["labelled"] == 8
+    client.post("/api/finish")
+    process.wait_until((tmp_path / "run" / "checkpoint").exists)  # it trains
+    process.send(signal.SIGKILL)
+    process.wait()
+    process, address = start(folder, *finishing)
+    client = visit(address)
+    assert client.state["finish"] == {"stage": "stopped", "line": str((tmp_path / "run").resolve())}
+    client.post("/api/finish")
+    state = client.wait(lambda state: state["finish"]["stage"] != "running")
+    assert state["finish"] == {"stage": "done", "line": str((tmp_path / "run").resolve())}
+    assert (tmp_path / "run" / "predictions.csv").exists()
+    assert not (tmp_path / "run-2").exists(), "the killed run continued"
     process.send(signal.SIGINT)
     done = process.wait()
     assert (done.returncode, done.stderr) == (0, "")

@@ -242,6 +242,7 @@ def test_the_curve_and_the_advice_are_carried_on(teacher: Teacher) -> None:
     early = trained(teacher, answered(teacher, range(20)), estimate=True)
     between = trained(teacher, answered(teacher, range(25)), early)
     assert (between.curve, between.paying, between.advice) == (early.curve, early.paying, early.advice)
+    assert "next estimate" in trained(teacher, answered(teacher, range(30)), early).advice, "not that 30 are needed"
     late = trained(teacher, replace(answered(teacher, range(40)), audit={80: True}), between, estimate=True)
     assert [(point.labels, point.by) for point in late.curve] == [
         (20, "cross-validation"),

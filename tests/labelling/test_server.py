@@ -95,6 +95,20 @@ def test_two_people_see_each_other_and_their_conflict(served: Served) -> None:
     assert served.client.get("/api/look/gallery?class=2")["total"] == 1
 
 
+def test_a_name_is_kept_with_the_labels_and_shown_where_people_disagree(served: Served) -> None:
+    other, numbers = served.visitor(), served.client.name("red", "green")
+    assert served.client.post("/api/name", name="  Zoë \t Q ")["you"] == "Zoë Q"
+    served.client.label(numbers["red"], 3)
+    other.label(numbers["green"], 3)
+    (card,) = other.get("/api/look/conflicts")["cards"]
+    assert [one["person"] for one in card["said"]] == ["Zoë Q", ""]
+    lines = [json.loads(line) for line in served.session.book.journal.path.read_text().splitlines()]
+    assert [line.get("person") for line in lines if line["kind"] == "label"] == ["Zoë Q", None]
+    assert served.client.refused("/api/name", name="x" * 101) == (409, "a name has at most 100 characters")
+    assert served.client.post("/api/name", name="")["you"] == ""
+    assert served.client.post("/api/undo")["conflicts"] == 0, "a name is not undone, a label is"
+
+
 def test_the_random_check_measures_the_guess_of_that_time(served: Served) -> None:
     label_truly(served.client, 9)
     served.client.wait(lambda state: state["model"] and state["model"]["labels"] == 9)
@@ -269,6 +283,14 @@ def test_finish_writes_the_run_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         one.client.post("/api/finish")
         state = one.client.wait(lambda state: state["finish"]["stage"] in ("done", "failed"))
         assert state["finish"] == {"stage": "done", "line": str((tmp_path / "out" / "run").resolve())}
+        written = []
+        monkeypatch.setattr("cotrain.labelling.finish.finish", lambda folder, out, *_: written.append(out.name) or out)
+        for row in (20, None):  # another label needs another folder, and the same labels do not
+            if row is not None:
+                one.client.label(1, row, seen=None)
+            one.client.post("/api/finish")
+            one.client.wait(lambda state: state["finish"]["stage"] != "running")
+        assert written == ["run-2", "run-2"]
     names = {path.name for path in (tmp_path / "out" / "run").iterdir()}
     assert {"model.safetensors", "predictions.csv", "report.html", "label_next.csv"} <= names
     result = json.loads((tmp_path / "out" / "run" / "result.json").read_text())

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from cotrain import Backbone, Config, Dataset, UserError, from_arrays
 from cotrain.features.runtime import compiled
 from cotrain.model import backbone as named
 
-transformers = pytest.importorskip("transformers")
+# Imported by the tests that need it: it takes seconds, and every worker collects this file.
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # of the folders
 
@@ -34,6 +36,8 @@ def net_of(backbone: Backbone) -> nn.Module:
 @torch.inference_mode()
 def reference(folder: Path, images: torch.Tensor) -> torch.Tensor:
     """The features as transformers computes them."""
+    import transformers
+
     name = folder.name
     if name == "clip":
         clip = transformers.CLIPModel.from_pretrained(folder).eval()
@@ -81,7 +85,7 @@ def test_other_models_are_one_stage_and_load_silently(folders, tmp_path: Path, c
 
 def test_without_a_trained_pooler_tokens_are_averaged(folders: dict[str, Path], tmp_path: Path) -> None:
     """As in files that were saved from a model with another head."""
-    from safetensors.torch import load_file, save_file
+    import transformers
 
     folder = shutil.copytree(folders["swin"], tmp_path / "swin")
     model = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
@@ -120,6 +124,8 @@ def test_images_that_are_too_small_are_refused(folders: dict[str, Path]) -> None
 
 
 def test_weights_may_be_in_several_files(folders: dict[str, Path], tmp_path: Path) -> None:
+    import transformers
+
     transformers.AutoModel.from_pretrained(folders["dinov2"]).save_pretrained(tmp_path, max_shard_size="10KB")
     assert len([*tmp_path.glob("model-*.safetensors")]) > 1
     images = torch.randn(1, 3, 32, 32)
@@ -163,7 +169,7 @@ def test_grey_images_are_the_same_images_in_colour(folders: dict[str, Path]) -> 
     torch.testing.assert_close(one.net(grey), three.net(grey.expand(-1, -1, -1, 3)), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.no_cover  # tests/features/test_runtime.py covers the same lines; tracing doubles the time of an export
+@pytest.mark.usefixtures("quick_exports")
 @pytest.mark.parametrize("trunk", ["frozen", "tuned"])
 def test_onnxruntime_computes_the_same(folders: dict[str, Path], trunk: str) -> None:
     built = config_of(folders["dinov2"], trunk=trunk).build_trunk(2, (42, 32, 3))

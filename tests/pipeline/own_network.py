@@ -7,6 +7,7 @@ from torch import nn
 
 import cotrain
 from cotrain.training.distributed import own_rank
+from tests.few_digits import few_digits
 
 STEPS = 8
 SETTINGS = {
@@ -45,4 +46,4 @@ def fit_each(folder: Path) -> None:
     for method in METHODS:
         for how, model in {"function": build, "objects": (trunk_of_this_process(), lambda: head_of(10))}.items():
             settings = SETTINGS | {"method": method}
-            cotrain.fit("digits", out=folder / f"{method}-{how}", settings=settings, model=model)
+            cotrain.fit(few_digits(), out=folder / f"{method}-{how}", settings=settings, model=model)

@@ -13,17 +13,22 @@ import pytest
 import cotrain
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
+from tests.few_digits import few_digits_file
 from tests.pipeline import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
 STEPS = 16
-ARGUMENTS = (
-    f"fit digits --optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
+SETTINGS = (
+    f"--optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
     "--run.report false "
     "--run.log_every 7 --run.checkpoint_every 5 --no-baseline"
 ).split()
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "cotrain"]
 PACKAGE = Path(cotrain.__file__).parent
+
+
+def arguments(out: Path) -> list[str]:
+    return ["fit", str(few_digits_file()), *SETTINGS, "--out", str(out)]
 
 
 def lines_of(returncode: int, output: str, errors: str) -> list[str]:
@@ -34,13 +39,13 @@ def lines_of(returncode: int, output: str, errors: str) -> list[str]:
 
 def started(out: Path, *more: str) -> list[str]:
     """The lines of a job that is started as everybody starts it."""
-    command = [*TORCHRUN, *ARGUMENTS, "--out", str(out), *more]
+    command = [*TORCHRUN, *arguments(out), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     return lines_of(done.returncode, done.stdout, done.stderr)
 
 
 def job(out: Path, *more: str, signalled: Signal | None = None) -> Done:
-    return torchrun(cotrain_rank, [*ARGUMENTS, "--out", str(out), *more], signalled).wait()
+    return torchrun(cotrain_rank, [*arguments(out), *more], signalled).wait()
 
 
 def ended(out: Path, signalled: Signal, *more: str) -> str:
@@ -85,7 +90,7 @@ def test_the_first_process_alone_speaks(lines: list[str], folder: Path) -> None:
 
 
 def test_the_folder_has_what_one_process_leaves(lines: list[str], folder: Path) -> None:
-    main([*ARGUMENTS, "--out", str(folder / "one")])
+    main(arguments(folder / "one"))
     assert contents(folder / "whole") == contents(folder / "one")
     logs = [read_log(folder / name / "log.jsonl") for name in ("whole", "one")]
     assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]]
@@ -110,11 +115,10 @@ def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys
     out = folder / "stopped"
     line = ended(out, Signal(SIGTERM, 7, rank=1, to_torchrun=True))
     stopped_at = int(re.match(rf"cotrain: stopped at step (\d+) of {STEPS}; everything is saved; ", line)[1])
-    assert line.endswith(
-        f"resume with: torchrun --nproc-per-node 2 -m cotrain fit digits --out {shlex.quote(str(out))} --resume"
-    )
+    again = ["fit", str(few_digits_file()), "--out", str(out), "--resume"]
+    assert line.endswith(f"resume with: torchrun --nproc-per-node 2 -m cotrain {shlex.join(again)}")
     assert newest(out) == checkpoint(out, stopped_at)
-    main(["fit", "digits", "--out", str(out), "--resume"])
+    main(again)
     assert "resumed with 1 process instead of 2: weights may differ" in capsys.readouterr().out
     result = json.loads((out / "result.json").read_text())
     assert (result["ranks"], result["steps"]) == (1, STEPS)

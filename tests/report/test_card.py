@@ -12,6 +12,7 @@ import yaml
 from cotrain.cli.main import main
 from cotrain.report.card import CARD, as_code, as_markdown, card, write_card
 from cotrain.runs.run import Run
+from cotrain.runs.schema import ColumnFacts
 from tests.made_up import made_up_run, some_data
 
 pytestmark = pytest.mark.usefixtures("unrendered")
@@ -20,7 +21,7 @@ HOSTILE = ("a|b", "---\nlicense: mit", "`<b>*_x_*</b>`")
 TESTED = {
     "test_error": 25.0,
     "test_images": 20,
-    "data": "photos: \"mine\" # \x07\udc80 {x}",
+    "data": "/home/me/photos: \"mine\" # \x07\udc80 {x}",
     "labels_by_class": [4, 1, 12],
     "labelled_only_error": 40.0,
     "logistic_regression_error": None,
@@ -163,3 +164,13 @@ def test_a_result_of_an_older_version_has_a_card_too(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "older", some_data(), alone=None)
     (run.folder / "result.json").write_text(json.dumps({"test_error": 10.0}))
     assert "Its error is **10.0 %** (95 % confidence interval 4.7 to 20.1 %, 60 test images)." in card(run)
+
+
+def test_a_table_has_rows_and_columns(hostile: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, facts = hostile.read_model()
+    columns = [ColumnFacts(name="a", categories=None), ColumnFacts(name="b", categories=["x", "y"])]
+    table = facts.model_copy(update={"columns": columns})
+    monkeypatch.setattr(Run, "read_model", lambda run: (tensors, table))
+    text = card(hostile)
+    assert front(text)["pipeline_tag"] == "tabular-classification"
+    assert "| rows | 2 columns |" in text and "20 test rows" in text and "image" not in text.split("## Use")[0]

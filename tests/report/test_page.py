@@ -20,7 +20,18 @@ from cotrain.runs.scores import read_outputs
 from tests.made_up import made_up_run, some_data
 from tests.report.reading import Read, read_rows, words
 
-SECTIONS = ["verdict", "learning", "calibration", "selective", "confusion", "classes", "heads", "images", "about"]
+SECTIONS = [
+    "verdict",
+    "learning",
+    "calibration",
+    "selective",
+    "confusion",
+    "classes",
+    "heads",
+    "folder",
+    "images",
+    "about",
+]
 
 
 def test_sections_come_in_order_with_the_verdict_first(html: str, run: Run) -> None:

@@ -60,7 +60,7 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     labels = parts["test"].labels
     probabilities = (parts["test"].logits.double() / temperature).softmax(-1).mean(0)
     sure, guess = probabilities.max(-1)
-    predicted = Predicted(np.array([(0, 3, p) for p in sure.tolist()], RECORD), {})
+    predicted = Predicted(np.array([(0, 3, p, np.nan) for p in sure.tolist()], RECORD), {})
     assert [row[0] for row in rows].count("any") == 1 and len(rows) == 5
     for probability, of_all, wrong, error, most in rows:
         below = 0.0 if probability == "any" else float(probability)

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+from tests.few_digits import few_digits_file
+
 STEPS = 12
-ARGUMENTS = (
-    f"fit digits --steps {STEPS} --labels 20 --optim.labelled 4 --optim.unlabelled 8 --model.backbone wrn-10-1 "
+SETTINGS = (
+    f"--steps {STEPS} --labels 20 --optim.labelled 4 --optim.unlabelled 8 --model.backbone wrn-10-1 "
     "--run.report false "
     "--run.log_every 2 --run.checkpoint_every 3"
 ).split()
+
+
+def arguments() -> list[str]:
+    return ["fit", str(few_digits_file()), *SETTINGS]
 
 
 def checkpoint(out: Path, step: int) -> Path:

@@ -13,6 +13,7 @@ import torch
 import cotrain
 from cotrain import Config, Dataset, UserError
 from cotrain.cli.report import report_command
+from cotrain.cli.result_table import result_table
 from cotrain.data import draw_split
 from cotrain.evaluation.evaluate import evaluate
 from cotrain.runs.checkpoint import read_tensors, write_tensors
@@ -78,6 +79,15 @@ def test_a_result_with_a_wrong_type_is_named(key: str, value: Any, folder: Path)
     (folder / "result.json").write_text(json.dumps({**result, key: value}))
     with pytest.raises(UserError, match=rf"result\.json is damaged: {key}.*; delete it and add --resume"):
         used(folder)
+
+
+@pytest.mark.parametrize("key", ["test_images", "head_errors", "agreement", "seed"])
+def test_a_result_without_a_number_that_is_shown_is_named(key: str, folder: Path) -> None:
+    run = Run.open(folder)
+    whole = {**evaluate(run, some_data()), "seconds": 1.0, "steps": 9, "labels": 12, "seed": 0}
+    result_table(run, whole)
+    with pytest.raises(UserError, match=rf"result\.json is damaged: it has no {key}; delete it and add --resume"):
+        result_table(run, {name: value for name, value in whole.items() if name != key})
 
 
 @pytest.mark.parametrize("rows", [[2**70], [-1], [10**6], ["a"], 3])

@@ -9,18 +9,18 @@ from safetensors.torch import load_file
 
 from cotrain.cli.main import main
 from tests.processes import Done, here
-from tests.runs.small_fit import ARGUMENTS, checkpoint
+from tests.runs.small_fit import arguments, checkpoint
 
 
 @pytest.fixture
 def fit(capsys: pytest.CaptureFixture[str]):
-    return lambda out, *more: here(capsys, *ARGUMENTS, "--out", out, *more)
+    return lambda out, *more: here(capsys, *arguments(), "--out", out, *more)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run"
-    main([*ARGUMENTS, "--out", str(out)])
+    main([*arguments(), "--out", str(out)])
     return out
 
 

@@ -13,12 +13,13 @@ import torch
 
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
+from tests.few_digits import few_digits_file
 from tests.processes import Done, Running, Signal, here, run, start
-from tests.runs.small_fit import ARGUMENTS, STEPS, checkpoint
+from tests.runs.small_fit import STEPS, arguments, checkpoint
 
 
 def fit(out: Path, *more: str, **options: object) -> Done:
-    return run(*ARGUMENTS, "--out", out, *more, **options)
+    return run(*arguments(), "--out", out, *more, **options)
 
 
 def resume(out: Path) -> tuple[int, str]:
@@ -37,7 +38,7 @@ def interrupted(out: Path, number: int, step: int, *more: str) -> Done:
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made by a process that was started as everybody starts it."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    command = [sys.executable, "-m", "cotrain", *ARGUMENTS, "--out", str(out)]
+    command = [sys.executable, "-m", "cotrain", *arguments(), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return out
@@ -83,7 +84,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(stopped: tuple[Path, Done], uninterr
     out, done = stopped
     assert done.returncode == 130
     assert len(done.stderr.splitlines()) == 1
-    assert f"cotrain fit digits --out {shlex.quote(str(out))} --resume" in done.stderr
+    words = ["cotrain", "fit", str(few_digits_file()), "--out", str(out), "--resume"]
+    assert shlex.join(words) in done.stderr
     stopped_at = int(done.stderr.split("stopped at step ")[1].split()[0])
     assert stopped_at == 7
     assert checkpoint(out, stopped_at).exists()
@@ -101,7 +103,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     whole = newest.read_bytes()
     for damage in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
         newest.write_bytes(damage)
-        done = here(capsys, *ARGUMENTS, "--out", out, "--resume")
+        done = here(capsys, *arguments(), "--out", out, "--resume")
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
         assert f"{newest} is damaged" in done.stderr
         assert f"delete it to resume from {before.name}" in done.stderr
@@ -127,7 +129,7 @@ def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(
 
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = [*ARGUMENTS, "--out", out, "--no-baseline"]
+    words = [*arguments(), "--out", out, "--no-baseline"]
     sleeping: Running = start(*words, signalled=Signal(SIGSTOP, 4))
     sleeping.wait_until(checkpoint(out, 3).exists)
     refused = here(capsys, *words, "--resume")
@@ -156,7 +158,7 @@ def test_a_run_without_baseline_is_resumed_without_it(tmp_path: Path) -> None:
     done = fit(out, "--no-baseline", signalled=Signal(SIGTERM, STEPS - 3))
     assert done.returncode == 130
     assert "--resume" in done.stderr
-    again = Running(with_two_threads, ["fit", "digits", "--out", str(out), "--resume"]).wait()
+    again = Running(with_two_threads, ["fit", str(few_digits_file()), "--out", str(out), "--resume"]).wait()
     assert again.returncode == 0
     assert "resumed with 2 threads instead of 1: weights may differ" in again.stdout
     assert not (out / "labelled_only").exists()

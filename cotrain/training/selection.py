@@ -1,0 +1,83 @@
+"""Which images training uses: without those that seem to belong to no class, and without labels that are disputed.
+
+It needs the features of a frozen trunk, and takes a second or two before training. Methods do not know of it: they get
+a smaller split, and the class shares if these are known.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.evaluation.neighbours import Neighbours, neighbours_of
+from cotrain.evaluation.outliers import by_neighbours, share_of_strangers, training_p_values
+from cotrain.evaluation.shares import Shares, estimate_shares, read_shares
+from cotrain.evaluation.suspects import most_disputed
+
+Rows = NDArray[np.int64]
+SUSPICIOUS = 0.05  # share of images of no class from which on any are left out: without junk, it would cost a little
+
+
+def _no_rows() -> Rows:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What training uses, and what it was chosen by."""
+
+    split: Split
+    left_out: Rows = field(default_factory=_no_rows)  # unlabelled images that seem to belong to no class
+    distrusted: Rows = field(default_factory=_no_rows)  # labelled images whose labels are not used
+    shares: Shares | None = None  # (C,) of the classes among the unlabelled images; None: nothing is assumed
+    neighbours: Neighbours | None = None
+
+    @property
+    def used(self) -> tuple[Split, Shares | None]:
+        """What training needs of it."""
+        return self.split, self.shares
+
+
+def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
+    """The selection for these settings; without a bank, everything is used."""
+    robust = config.robust
+    shares = known_shares(config, dataset)
+    if dataset.bank is None or not config.method.views.any_unlabelled:
+        return Selection(split, shares=shares)
+    if not (robust.false_alarms or robust.trust_labels < 1 or robust.class_shares == "estimate"):
+        return Selection(split, shares=shares)
+    known = neighbours_of(dataset, split, config.run.seed)
+    belonging = by_neighbours(known)
+    others = np.setdiff1d(split.unlabelled, split.labelled).astype(np.int64)
+    p_values = training_p_values(known, belonging, dataset.bank, others)
+    junk = share_of_strangers(p_values, len(known.labelled)) >= SUSPICIOUS
+    left_out = others[p_values <= robust.false_alarms] if junk else _no_rows()
+    if len(np.setdiff1d(split.unlabelled, left_out)) == 0:  # training needs some, and `fit` warns
+        left_out = _no_rows()
+    distrusted = known.rows[known.labelled[most_disputed(known.held_out, known.labels, 1 - robust.trust_labels)]]
+    if robust.class_shares == "estimate":
+        kept = np.isin(known.rows, np.setdiff1d(others, left_out))
+        guesses = known.guesses[kept if kept.any() else known.labelled]
+        shares = estimate_shares(known.labels, known.held_out_guesses, guesses, len(dataset.classes)).share
+    chosen = split.model_copy(
+        update={
+            "unlabelled": tuple(np.setdiff1d(split.unlabelled, left_out).tolist()),
+            "labelled": tuple(np.setdiff1d(split.labelled, distrusted).tolist()),
+        }
+    )
+    return Selection(chosen, left_out, distrusted, shares, known)
+
+
+def known_shares(config: Config, dataset: Dataset) -> Shares | None:
+    """The shares that the user gave."""
+    classes = dataset.classes
+    match config.robust.class_shares:
+        case "unknown" | "estimate":
+            return None
+        case "equal":
+            return np.full(len(classes), 1 / len(classes))
+        case file:
+            return read_shares(Path(file), classes)

@@ -1,0 +1,268 @@
+"""What is fuzzed: for each kind of input, how to draw one and how to use it. Only a `UserError` may come of it."""
+
+import io
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+import cotrain
+from cotrain.cli.report import report_command
+from cotrain.cli.result_table import result_table
+from cotrain.config import Config, settings_of
+from cotrain.data.cifar import load_cifar
+from cotrain.data.decode import FORMATS, Unreadable, peek, read_image
+from cotrain.data.npz import load_npz
+from cotrain.data.reading import read_csv, read_npz, read_parquet
+from cotrain.data.split import read_split
+from cotrain.data.svhn import load_svhn
+from cotrain.data.table import match, read_sheet
+from cotrain.evaluation.evaluate import evaluate, verdict_of
+from cotrain.evaluation.predict import how_calibrated
+from cotrain.features import runtime
+from cotrain.model.weights import read_weights
+from cotrain.runs.checkpoint import read_tensors, write_tensors
+from cotrain.runs.run import Run
+from tests.campaigns import inputs
+from tests.made_up import made_up_run, some_data
+
+ASKED = ("state", "next", "grid", "card/0", "look/all")
+CHANGED = ("label", "clear", "skip", "class", "rename", "merge", "undo")  # not finish, which trains
+PATHS = ["/", "/page/page.js", "/page/..", "/image/0", "/image/99", *(f"/api/{name}" for name in ASKED + CHANGED)]
+
+
+@dataclass(frozen=True)
+class Target:
+    inputs: Callable[[], st.SearchStrategy[bytes]]
+    use: Callable[[bytes, Path], object]  # the input, and a folder that is empty and thrown away
+
+
+def table(content: bytes, folder: Path) -> None:
+    path = folder / "labels.csv"
+    path.write_bytes(content)
+    match(read_sheet(path).rows, ["0.png", "sub/1.png", "2.png"], table=path, folder=folder)
+
+
+def image(content: bytes, folder: Path) -> None:
+    (folder / "a").write_bytes(content)
+    for read in (peek, lambda path: read_image(path, 8, 8, 3), lambda path: read_image(path, 300, 20, 1)):
+        try:
+            read(folder / "a")
+        except Unreadable as error:
+            assert str(error)
+
+
+def npz(content: bytes, folder: Path) -> None:
+    (folder / "a.npz").write_bytes(content)
+    load_npz(folder / "a.npz")
+
+
+def columns(content: bytes, folder: Path) -> None:
+    """A table of numbers; the first line says of which kind."""
+    kind, _, rest = content.partition(b"\n")
+    path = folder / f"a.{kind.decode()}"
+    path.write_bytes(rest)
+    {"csv": read_csv, "npz": read_npz, "parquet": read_parquet}[kind.decode()](path)
+
+
+def tables_of_numbers() -> st.SearchStrategy[bytes]:
+    import pyarrow.parquet
+
+    parquet = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, None, 3.0], "b": ["x", "y", None]}), parquet)
+    stored = inputs.zipped(
+        {"x.npy": inputs.npy(np.zeros((3, 2))), "y.npy": inputs.npy(np.arange(3))}, zipfile.ZIP_STORED
+    )
+    text = b"a,b,label\n1,2.5,x\n3,,y\n"
+    packed = inputs.npz({"x": np.zeros((3, 2)), "y": np.array([0, 1, -1])})
+    kinds = {"csv": inputs.changed(text), "parquet": inputs.changed(parquet.getvalue())}
+    kinds["npz"] = st.one_of(inputs.changed(stored), packed)
+    return st.one_of([each.map(lambda drawn, kind=kind: kind.encode() + b"\n" + drawn) for kind, each in kinds.items()])
+
+
+def archive(content: bytes, folder: Path) -> None:
+    (folder / "cifar-10-python.tar.gz").write_bytes(content)
+    load_cifar(folder / "cifar-10-python.tar.gz")
+
+
+def mat(content: bytes, folder: Path) -> None:
+    for name in ("train_32x32.mat", "test_32x32.mat"):
+        (folder / name).write_bytes(content)
+    load_svhn(folder)
+
+
+@cache
+def finished() -> Path:
+    """A finished run with scores and a baseline."""
+    run = made_up_run(Path(tempfile.mkdtemp()) / "run", some_data())
+    training = {"seconds": 1.0, "steps": 100, "labels": 12, "seed": 0, "parameters": 99, "versions": {"torch": "2"}}
+    run.finish({**evaluate(run, some_data()), **training, "verdict": verdict_of(run), "used": "method", "leaks": 0})
+    return run.folder
+
+
+def a_run(folder: Path) -> Path:
+    return Path(shutil.copytree(finished(), folder / "run"))
+
+
+def use_run(folder: Path) -> None:
+    """Everything that reads a run folder."""
+    run = Run.open(folder)
+    if run.result is not None:
+        result_table(run, run.result)
+    assert isinstance(run.command, str)
+    cotrain.load(folder).predict(np.zeros((1, 8, 8, 3), np.uint8))
+    how_calibrated(folder)
+    report_command(folder)
+    evaluate(run, some_data())
+
+
+def run_file(content: bytes, folder: Path) -> None:
+    """The name of a file of a run, a line, and its content."""
+    name, _, rest = content.partition(b"\n")
+    place = a_run(folder)
+    (place / name.decode()).write_bytes(rest)
+    use_run(place)
+
+
+def run_files() -> st.SearchStrategy[bytes]:
+    place = finished()
+
+    def named(name: str, content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+        return content.map(lambda drawn: name.encode() + b"\n" + drawn)
+
+    files = ("config.json", "split.json", "result.json", "command.json")
+    edited = [named(name, inputs.edited(json.loads((place / name).read_text())).map(inputs.as_json)) for name in files]
+    names = (*files, "scores.npz", "model.safetensors", "log.jsonl", "labelled_only/scores.npz")
+    return st.one_of(*edited, *(named(name, inputs.changed((place / name).read_bytes())) for name in names))
+
+
+def facts(content: bytes, folder: Path) -> None:
+    """Facts of a model file, whose digest is right."""
+    place = a_run(folder)
+    tensors, _ = read_tensors(place / "model.safetensors")
+    value = json.loads(content)
+    write_tensors(place / "model.safetensors", tensors, value if isinstance(value, dict) else {"facts": value})
+    use_run(place)
+
+
+def model_facts() -> st.SearchStrategy[bytes]:
+    return inputs.edited(read_tensors(finished() / "model.safetensors")[1]).map(inputs.as_json)
+
+
+def scores(content: bytes, folder: Path) -> None:
+    run_file(b"scores.npz\n" + content, folder)
+
+
+def score_arrays() -> st.SearchStrategy[bytes]:
+    with np.load(finished() / "scores.npz") as arrays:
+        return inputs.npz({key: arrays[key] for key in arrays.files})
+
+
+def weights(content: bytes, folder: Path) -> None:
+    (folder / "a.safetensors").write_bytes(content)
+    read_weights(folder / "a.safetensors")
+
+
+def split(content: bytes, folder: Path) -> None:
+    (folder / "split.json").write_bytes(content)
+    read_split(folder / "split.json").check_usable(some_data())
+
+
+def splits() -> st.SearchStrategy[bytes]:
+    chosen = Run.open(finished()).split
+    return inputs.edited({**chosen.model_dump(), "hash": chosen.hash}).map(inputs.as_json)
+
+
+def graph(content: bytes, folder: Path) -> None:
+    """The ONNX graph of a trunk that an earlier run kept: damage costs a new export."""
+    trunk = SimpleNamespace(key="a")
+    kept = Path(os.environ["COTRAIN_HOME"]) / "trunks" / "a.trunk"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(content)
+    whole, before = b"a graph", runtime._graph
+    runtime._graph = lambda trunk: whole
+    try:
+        assert runtime._exported(trunk) == whole  # type: ignore[arg-type]
+    finally:
+        runtime._graph = before
+
+
+def setting(content: bytes, folder: Path) -> None:
+    changes = json.loads(content)
+    config = cotrain.recipe_named("digits").changed(changes)
+    json.dumps(config.model_dump(), allow_nan=False)
+
+
+def settings() -> st.SearchStrategy[bytes]:
+    keys = st.sampled_from([key for key, _, _, _ in settings_of(Config())])
+    words = st.sampled_from(["none", "true", "1e38", "nan", "-inf", "0", "-1", "9" * 30, "[/x]", "mhct", "lite0", "{"])
+    return st.dictionaries(keys, st.one_of(inputs.values, words), min_size=1, max_size=3).map(inputs.as_json)
+
+
+@cache
+def served() -> Any:
+    """A server that stays open until this process ends."""
+    from tests.features.tiny import known
+    from tests.labelling.served import photos, serving
+
+    torch.set_num_threads(1)
+    known().__enter__()
+    return serving(photos(Path(tempfile.mkdtemp()) / "photos", 6)).__enter__()
+
+
+def http(content: bytes, folder: Path) -> None:
+    asked = json.loads(content)
+    headers = {name.replace("-", "_"): value for name, value in asked["headers"].items()}
+    body = None if asked["method"] in ("GET", "HEAD") else asked["body"].encode(errors="surrogatepass")
+    answer = served().client.request(asked["method"], asked["path"] + asked["query"], body, **headers)
+    assert answer.status < 500, (answer.status, answer.body)
+    assert b"Traceback" not in answer.body
+
+
+TARGETS = {
+    "table": Target(inputs.tables, table),
+    **{
+        f"image-{format.lower()}": Target(lambda format=format: inputs.one_of(inputs.image(format)), image)
+        for format in FORMATS
+    },
+    "image-modes": Target(
+        lambda: inputs.one_of(
+            *(inputs.image("PNG", mode) for mode in ("RGBA", "P", "LA", "1", "I;16")),
+            inputs.image("TIFF", compression="tiff_lzw"),
+            inputs.image("GIF", save_all=True),
+        ),
+        image,
+    ),
+    "npz": Target(
+        lambda: inputs.npz(
+            {
+                "train_images": np.zeros((4, 8, 8), np.uint8),
+                "train_labels": np.array([[0], [1], [0], [-1]]),
+                "classes": np.array(["a", "b"]),
+            }
+        ),
+        npz,
+    ),
+    "columns": Target(tables_of_numbers, columns),
+    "archive": Target(inputs.cifar, archive),
+    "mat": Target(inputs.svhn, mat),
+    "run": Target(run_files, run_file),
+    "facts": Target(model_facts, facts),
+    "scores": Target(score_arrays, scores),
+    "weights": Target(lambda: inputs.changed((finished() / "model.safetensors").read_bytes()), weights),
+    "split": Target(splits, split),
+    "graph": Target(lambda: inputs.changed(bytes(range(256)) * 4), graph),
+    "setting": Target(settings, setting),
+    "http": Target(lambda: inputs.requests(PATHS), http),
+}

@@ -1,0 +1,170 @@
+"""`fit` on a folder as it is: what it finds and writes, with a bank and for a network from scratch."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cotrain
+from cotrain import Config, Dataset
+from cotrain.data import draw_split
+from cotrain.pipeline.findings import without_pseudo_labels
+from cotrain.pipeline.fit import Fitted
+from cotrain.report.page import Subject, page, show
+from cotrain.runs.run import Run
+from cotrain.training.selection import Selection, selection_of
+from cotrain.types import UserError
+from tests.features.tiny import CONFIG, known, opened, pictures, small_data
+from tests.report.reading import Read, words
+
+ROBUST = CONFIG.changed(
+    {
+        "data.labels": None,
+        "data.test_share": 0,
+        "robust.false_alarms": 0.2,
+        "run.baseline": True,
+        "run.repeats": 1,
+        "run.folds": 2,
+    }
+)
+LABELS, JUNK = 18, 12
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def with_junk() -> Dataset:
+    """18 labelled and 22 unlabelled images of three classes, 12 images of none, and one wrong label (row 0)."""
+    data = small_data(train=40, valid=0, test=0)
+    junk = pictures(JUNK, seed=5) // 8
+    images = np.concatenate([data.images.numpy(), junk])
+    labels = np.concatenate([data.labels.numpy(), np.full(JUNK, -1)])
+    labels[LABELS:] = -1
+    labels[0] = 1
+    return cotrain.from_arrays(images, labels, name="junk")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny_is_known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with known(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COTRAIN_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_is_known: None, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    return cotrain.fit(with_junk(), out=tmp_path_factory.mktemp("runs") / "run", config=ROBUST)
+
+
+def test_images_of_no_class_come_first_and_are_left_out(fitted: Fitted) -> None:
+    listed = rows(fitted.folder / "does_not_belong.csv")
+    assert [*listed[0]] == ["path", "row", "belongs", "class", "left_out"]
+    assert len(listed) == 40 - LABELS + JUNK  # every unlabelled image
+    assert {int(row["row"]) for row in listed[:JUNK]} == {*range(40, 40 + JUNK)}
+    assert all(row["left_out"] == ("yes" if float(row["belongs"]) <= 0.2 else "no") for row in listed)
+    strangers = fitted.result["strangers"]
+    assert strangers["left_out"] == sum(row["left_out"] == "yes" for row in listed) >= JUNK
+    assert strangers["smallest_rate"] == pytest.approx(1 / (LABELS + 1))
+    assert strangers["held_out"] and strangers["estimated_share"] == pytest.approx(JUNK / len(listed), abs=0.2)
+    assert any("look unlike every labelled one" in warning for warning in fitted.result["warnings"])
+
+
+def test_suspect_labels_are_listed_with_a_proposal(fitted: Fitted) -> None:
+    listed = rows(fitted.folder / "suspect_labels.csv")
+    assert fitted.result["suspect_labels"]["listed"] == len(listed)
+    assert fitted.result["suspect_labels"]["held_out"]
+    assert all(row["label"] != row["proposed"] for row in listed)
+    assert "0" in {row["row"] for row in listed}
+
+
+def test_shares_and_pseudo_labels_of_each_class(fitted: Fitted) -> None:
+    found = fitted.result["class_shares"]
+    assert [one["class"] for one in found] == ["0", "1", "2"]
+    assert sum(one["share"] for one in found) == pytest.approx(1)
+    assert sum(one["pseudo_labels"] for one in found) == 40 - LABELS + JUNK
+
+
+def test_predict_says_which_images_belong(fitted: Fitted) -> None:
+    images = np.concatenate([pictures(6, seed=8) // 8, with_junk().images[:6].numpy()])
+    found = cotrain.load(fitted.folder).predict(images)
+    assert found.belongs is not None
+    assert found.belongs[:6].max() < found.belongs[6:].min()
+    assert found.belongs.min() >= fitted.result["strangers"]["smallest_rate"]
+
+
+def test_the_page_shows_what_to_check(fitted: Fitted) -> None:
+    html = page([show(Subject(Run.open(fitted.folder), with_junk()))])
+    said = words(Read(html), "folder")
+    assert "does_not_belong.csv in the run folder lists all unlabelled images" in said
+    assert "The heads predict another class for" in said and "trained without the label" in said
+    assert html.count('alt="row 4') >= 10  # the junk is drawn
+    assert "balanced error" in words(Read(html), "classes")
+
+
+def test_the_baseline_knows_it_too(fitted: Fitted) -> None:
+    assert cotrain.load(fitted.folder, use="labelled_only").belonging is not None
+
+
+def test_a_network_from_scratch_says_it_by_its_heads(tiny: Config, toy: Dataset, tmp_path: Path) -> None:
+    run = cotrain.fit(toy, out=tmp_path / "run", config=tiny.changed({"data.labels": 10}))
+    assert not run.result["strangers"]["held_out"] and not run.result["suspect_labels"]["held_out"]
+    assert run.result["strangers"]["left_out"] == 0
+    assert len(rows(run.folder / "does_not_belong.csv")) == len(toy.train) - 10
+    assert (run.folder / "suspect_labels.csv").exists()
+    found = cotrain.load(run.folder).predict(toy.images[:5])
+    assert found.belongs is not None and ((found.belongs >= 1 / 11) & (found.belongs <= 1)).all()
+
+
+def test_a_class_without_pseudo_labels_is_named() -> None:
+    (warning,) = without_pseudo_labels(np.array([0, 2, 2]), with_junk())
+    assert warning.startswith("no unlabelled image gets the class 1")
+
+
+def test_without_junk_nothing_is_left_out() -> None:
+    clean = replace(with_junk(), train=np.arange(40))
+    assert len(selected({}, opened(clean, ROBUST)).left_out) == 0
+
+
+def selected(changes: dict[str, Any], dataset: Dataset) -> Selection:
+    config = ROBUST.changed(changes)
+    return selection_of(config, dataset, draw_split(dataset, config.data, 0))
+
+
+def test_distrusted_labels_are_not_used() -> None:
+    chosen = selected({"robust.trust_labels": 0.95, "robust.false_alarms": 0.0}, opened(with_junk(), ROBUST))
+    assert chosen.distrusted.tolist() == [0]
+    assert 0 not in chosen.split.labelled and 0 in chosen.split.unlabelled
+    assert len(chosen.left_out) == 0
+
+
+def test_even_if_every_unlabelled_image_is_junk_training_goes_on() -> None:
+    only_junk = replace(with_junk(), train=np.concatenate([np.arange(LABELS), np.arange(40, 40 + JUNK)]))
+    chosen = selected({"data.include_labelled": False}, opened(only_junk, ROBUST))
+    assert len(chosen.split.unlabelled) == JUNK - len(chosen.left_out) > 0
+
+
+def test_class_shares_reach_the_method(tmp_path: Path) -> None:
+    data = with_junk()
+    assert selected({"robust.class_shares": "equal"}, data).shares == pytest.approx([1 / 3] * 3)
+    table = tmp_path / "shares.csv"
+    table.write_text("class,share\n0,0.5\n1,0.3\n2,0.2\n")
+    assert selected({"robust.class_shares": str(table)}, data).shares == pytest.approx([0.5, 0.3, 0.2])
+    with pytest.raises(UserError, match="cannot read the class shares nowhere"):
+        selected({"robust.class_shares": "nowhere"}, data)
+
+
+def test_a_class_with_one_label_does_not_stop_it() -> None:
+    data = with_junk()
+    labels = data.labels.clone()
+    labels[torch.arange(LABELS)[labels[:LABELS] == 2][1:]] = -1
+    changes = {"robust.class_shares": "estimate", "robust.trust_labels": 0.5}
+    chosen = selected(changes, opened(replace(data, labels=labels), ROBUST))
+    assert 2 in labels[list(chosen.split.labelled)]
+    assert chosen.shares is not None and np.isfinite(chosen.shares).all()
