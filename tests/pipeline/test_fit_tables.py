@@ -76,6 +76,13 @@ def test_the_page_shows_rows(run: Run) -> None:
     assert "data:image/png" not in page
 
 
+def test_the_card_speaks_of_rows(run: Run) -> None:
+    text, *_ = (run.folder / "README.md").read_text().split("## Settings")
+    assert "pipeline_tag: tabular-classification" in text
+    assert "14 columns" in text
+    assert "image" not in text
+
+
 def test_predictions_of_a_table_are_a_table(run: Run, folder: Path, tmp_path: Path) -> None:
     main(["predict", str(run.folder), str(folder / "new.csv"), "--out", str(tmp_path / "preds.csv")])
     with open(tmp_path / "preds.csv") as file:
