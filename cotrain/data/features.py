@@ -24,6 +24,8 @@ BLOCK = 2**22  # values that are looked at at once
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table: numbers, or one of several categories in each row."""
+
     name: str
     categories: tuple[str, ...] | None = None  # None: numbers
 
