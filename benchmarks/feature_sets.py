@@ -2,6 +2,7 @@
 and the features that EfficientNet-Lite0 computes for photographs."""
 
 import runpy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +57,8 @@ def photographs(source: str) -> Rows:
     dataset = opened(source, None, {}, None, console)
     rng = np.random.default_rng(0)
     train, test = (rng.permutation(rows)[:most] for rows, most in ((dataset.train, MOST), (dataset.test, MOST // 3)))
-    bank = with_bank(dataset, configured(dataset, None, "paper", {}), console, augmented=False).bank
+    drawn = replace(dataset, train=train, test=test)
+    bank = with_bank(drawn, configured(dataset, None, "paper", {}), console, augmented=False).bank
     assert bank is not None
     labels = dataset.labels.numpy()
     x = bank.plain(np.concatenate([train, test])).flatten(1).numpy()

@@ -15,7 +15,8 @@ from cotrain.types import UserError
 
 MOST_CATEGORIES = 100  # of a column of words; with more it is taken for text or for names
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}([T ].*)?")
-LOOKED_AT = 1000  # values of a column, to recognise dates
+COMMA = re.compile(r"[-+]?\d+,\d+")
+LOOKED_AT = 1000  # values of a column, to recognise dates and decimal commas
 
 
 def is_table(values: Any) -> bool:
@@ -45,6 +46,11 @@ def recognised(name: str, values: NDArray, where: str, leave_out: str) -> Column
     known = words[words != ""]
     if len(known) and all(DATE.fullmatch(word) for word in known[:LOOKED_AT]):
         raise UserError(f"{where}: column {name!r} holds dates; turn them into numbers, such as days, or {leave_out}")
+    if len(known) and all(COMMA.fullmatch(word) for word in known[:LOOKED_AT]):
+        raise UserError(
+            f"{where}: column {name!r} has numbers with a decimal comma, such as {str(known[0])!r}; write them with a "
+            f"decimal point, or {leave_out}"
+        )
     categories = np.unique(known)
     if len(categories) > MOST_CATEGORIES:
         raise UserError(

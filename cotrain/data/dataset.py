@@ -219,12 +219,12 @@ def check_names(name: str, classes: Sequence[str]) -> None:
             raise UserError(f"{name}: the name of class {each!r} is not valid Unicode; rename it") from None
 
 
-def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
-    """Training needs labelled images of at least two classes."""
+def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...], unit: str = "image") -> None:
+    """Training needs labelled images, or rows, of at least two classes."""
     known = np.unique(train_labels[train_labels != UNLABELLED])
     if len(known) == 0:
-        raise UserError(f"{name}: no training image has a label; label a few images of every class")
+        raise UserError(f"{name}: no training {unit} has a label; label a few {unit}s of every class")
     if len(known) == 1:
         raise UserError(
-            f"{name}: all labelled training images have class {classes[known[0]]}; at least two classes are needed"
+            f"{name}: all labelled training {unit}s have class {classes[known[0]]}; at least two classes are needed"
         )

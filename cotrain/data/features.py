@@ -101,8 +101,8 @@ class Features:
             for row, column in np.argwhere(bad)[:1]:
                 value = self[block[row : row + 1]][0, column]
                 raise UserError(
-                    f"{name}: column {self.columns[column].name!r} is {word(value)} in row {block[row]}; fill it "
-                    "in, or leave out the row or the column"
+                    f"{name}: column {self.columns[column].name!r} is {word(value)} in row {block[row]}, "
+                    "counted from 0; fill it in, or leave out the row or the column"
                 )
 
     def hashes(self) -> NDArray[np.uint64]:

@@ -36,7 +36,8 @@ def load_npz(path: Path) -> Dataset:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({reason(error)})") from error
     missing = [key for key in ("train_images", "train_labels") if key not in arrays]
     if missing:
-        raise UserError(f"{path} has no {' and no '.join(missing)}; it contains {', '.join(arrays) or 'nothing'}")
+        lacking, found = " and no ".join(missing), ", ".join(arrays) or "nothing"
+        raise UserError(f"{path} has no {lacking}; it contains {found} (a table has X and y)")
 
     def part(name: str) -> tuple[Any, Any] | None:
         if f"{name}_images" not in arrays:

@@ -118,11 +118,13 @@ def _checked(path: Path, features: Features, labels: list[str | None], test: int
     classes = class_order(labels)
     number: dict[str | None, int] = {name: index for index, name in enumerate(classes)}
     codes = np.array([number.get(label, UNLABELLED) for label in labels], np.int64)
-    check_known(f"{path.name} (--target)", codes[: len(codes) - test], classes)
+    check_known(f"{path.name} (--target)", codes[: len(codes) - test], classes, "row")
     for row in np.flatnonzero(codes[len(codes) - test :] == UNLABELLED)[:1]:
         raise UserError(f"test row {row} has no label; only training rows may be unlabelled")
     numbers = len(features.columns) - len(features.categorical)
-    layout = f"a table of {numbers:,} columns of numbers and {len(features.categorical):,} of categories"
+    kinds = [(numbers, "of numbers"), (len(features.categorical), "of categories")]
+    counted = [f"{count:,} {'column' if count == 1 else 'columns'} {kind}" for count, kind in kinds if count]
+    layout = f"a table of {' and '.join(counted)}"
     dataset = dataset_of(features, codes, classes, name=path.stem, test=test)
     notes = tuple(_constant(features, dataset.train))
     return replace(dataset, hashes=features.hashes(), layout=layout, notes=notes)

@@ -45,7 +45,7 @@ def from_features(
     names = tuple(map(str, classes)) if classes is not None else tuple(map(str, range(most + 1)))
     if targets.min(initial=0) < -1 or most >= len(names):
         raise UserError(f"{name}: labels must be from 0 to {len(names) - 1}, or -1 for unlabelled rows")
-    check_known(name, targets[:trained], names)
+    check_known(name, targets[:trained], names, "row")
     dataset = dataset_of(features, targets, names, name=name, test=len(targets) - trained)
     return replace(dataset, hashes=features.hashes(), source=source, layout=layout)
 

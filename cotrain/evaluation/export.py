@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from cotrain.data.features import Features
 from cotrain.evaluation.calibration import with_temperature
-from cotrain.evaluation.predict import Model, fitted_temperature, load
+from cotrain.evaluation.predict import Model, calibrated_on, fitted_temperature, load
 from cotrain.features.runtime import to_onnx
 from cotrain.model.trunk import FromPixels
 from cotrain.ops import ensemble_probabilities, one_hot
+from cotrain.progress import worded
 from cotrain.runs.run import Run
 from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
@@ -171,12 +172,12 @@ def with_metadata(content: bytes, metadata: Mapping[str, Any]) -> bytes:
 def describe(run: Run, model: Model) -> dict[str, Any]:
     """What a user of the file should know about the model."""
     result, config = run.result or {}, model.config
-    temperature = fitted_temperature(result)
+    temperature, fitted_on = fitted_temperature(result), worded(calibrated_on(run), config.unit)
     return {
         "classes": list(model.classes),
         **_input(model),
         "temperature": model.temperature,
-        "probabilities": meaning(config.run.ensemble, len(model.net.heads), temperature, len(run.split.valid)),
+        "probabilities": meaning(config.run.ensemble, len(model.net.heads), temperature, fitted_on),
         "method": config.method.name,
         "backbone": config.model.backbone,
         "heads": len(model.net.heads),
@@ -210,7 +211,7 @@ def tried(model: Model, number: int) -> NDArray:
     return rows.astype(np.float32)
 
 
-def meaning(rule: str, heads: int, temperature: float | None, images: int) -> str:
+def meaning(rule: str, heads: int, temperature: float | None, fitted_on: str) -> str:
     """What the probabilities are, and whether they are calibrated."""
     if heads == 1:
         source = "softmax of the logits"
@@ -220,7 +221,7 @@ def meaning(rule: str, heads: int, temperature: float | None, images: int) -> st
         source = f"mean of the probabilities of {heads} heads"
     if temperature is None:
         return f"{source}; not calibrated"
-    return f"{source}; calibrated: logits divided by {temperature:.6g}, fitted on {images:,} validation images"
+    return f"{source}; calibrated: logits divided by {temperature:.6g}, fitted on {fitted_on}"
 
 
 def compare(model: Model, content: bytes) -> float:

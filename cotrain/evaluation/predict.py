@@ -235,23 +235,28 @@ def fitted_temperature(result: Mapping[str, Any]) -> float | None:
 def how_calibrated(run: Path) -> str:
     """One line that says whether and how the model's probabilities are calibrated."""
     opened = Run.open(run)
-    result, images = opened.result or {}, len(opened.split.valid)
-    temperature, fitted_on = fitted_temperature(result), result.get("temperature_fitted_on") or {}
-    if temperature is None and images:
+    result = opened.result or {}
+    temperature = fitted_temperature(result)
+    if temperature is None and opened.split.valid:
         return f"probabilities are not calibrated: {run / 'result.json'} has no temperature"
     if temperature is None:
         return (
             "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
             "train with data.valid_share=0.2 to hold some out"
         )
-    held_out = fitted_on.get("held_out_images")
-    images_used = f"{images:,} validation images" if held_out is None else f"{held_out:,} held-out labelled images"
-    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {images_used}"
-    wrong = fitted_on.get("wrong")
+    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {calibrated_on(opened)}"
+    wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
     if wrong is None:
         return fitted
     limited = f" (fewer than {ENOUGH_WRONG}, so it is kept at 1 or above)" if wrong < ENOUGH_WRONG else ""
     return f"{fitted}, {wrong} of them wrong{limited}"
+
+
+def calibrated_on(run: Run) -> str:
+    """How many images the temperature was fitted on, and which."""
+    held_out = ((run.result or {}).get("temperature_fitted_on") or {}).get("held_out_images")
+    valid = f"{len(run.split.valid):,} validation images"
+    return valid if held_out is None else f"{held_out:,} held-out labelled images"
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:

@@ -18,6 +18,7 @@ from cotrain.evaluation.outliers import (
     Belonging,
     by_heads,
     by_neighbours,
+    share_by_chance,
     share_of_strangers,
     smallest_rate,
     training_p_values,
@@ -82,6 +83,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     return {
         "strangers": {
             "estimated_share": estimated,
+            "share_by_chance": share_by_chance(found.labels, len(found.rows)),
             "left_out": int(left_out.sum()),
             "smallest_rate": smallest_rate(found.labels),
             "held_out": found.held_out,
@@ -139,7 +141,7 @@ def _shares(shares: Estimated, classes: Sequence[str], counts: NDArray[np.int64]
 
 
 def _of_strangers(estimated: float, found: Strangers) -> Iterator[str]:
-    if len(found.rows) and estimated >= MANY:
+    if estimated >= max(MANY, share_by_chance(found.labels, len(found.rows))):
         yield (
             f"about {100 * estimated:.0f} % of the unlabelled images look unlike every labelled one: look at the first "
             f"rows of {DOES_NOT_BELONG}"

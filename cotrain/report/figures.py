@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cotrain.evaluation.calibration import Reliability
 from cotrain.evaluation.selective import RiskCoverage
+from cotrain.progress import worded
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,13 @@ class Figure:
     palette: Palette
     alt: str
     caption: str  # how to read it
+
+    def said_of(self, unit: str) -> "Figure":
+        """The same figure, about rows if that is the unit."""
+        for axes in self.canvas.axes:
+            axes.set_xlabel(worded(axes.get_xlabel(), unit))
+            axes.set_ylabel(worded(axes.get_ylabel(), unit))
+        return Figure(self.canvas, self.palette, worded(self.alt, unit), worded(self.caption, unit))
 
     @cached_property
     def svg(self) -> str:

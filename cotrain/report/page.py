@@ -143,7 +143,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)
     tested = parts.get("test", parts.get(HELD_OUT))
     results = Results(tested, rule, temperature, bins) if tested is not None else None
-    without, search, images, rows = subject.without, None, None, None
+    unit, without, search, images, rows = run.config.unit, subject.without, None, None, None
     if dataset is not None:
         run.check_data(dataset)
         search = pictures.search(
@@ -161,12 +161,12 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         classes=classes,
         split=run.split.hash,
         heads=run.config.method.heads,
-        unit=run.config.unit,
+        unit=unit,
         result=result,
-        learning=learning_curves(run, ON_PAGE),
+        learning=[figure.said_of(unit) for figure in learning_curves(run, ON_PAGE)],
         errors_logged=has_errors(run),
         results=results,
-        drawn=drawn(results, baseline) if results is not None else None,
+        drawn=drawn(results, baseline).said_of(unit) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), baseline),
         baseline_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
         votes=last_votes(run),
@@ -202,11 +202,16 @@ def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float
 
 def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str, str]:
     split, config = run.split, run.config
-    parts = {name: len(getattr(split, name)) for name in ("labelled", "unlabelled", "valid", "test")}
+    parts = {
+        "labelled": split.labelled,
+        "unlabelled": split.unlabelled,
+        "validation": split.valid,
+        "test": split.test,
+    }
     facts = {
         "command": as_typed(run.command),
         "data": split.source or "arrays",
-        "images": ", ".join(f"{number:,} {name}" for name, number in parts.items()),
+        f"{config.unit}s": ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items()),
         "classes": f"{len(classes):,}",
         "split": f"{split.name}, hash {split.hash}",
         "method": f"{config.method.name}, {config.method.heads} {'head' if config.method.heads == 1 else 'heads'}",
@@ -240,6 +245,7 @@ def page(shown: Sequence[Shown]) -> str:
     unit = "row" if all(one.unit == "row" for one in shown) else "image"
     return _template(unit).render(
         runs=shown,
+        noun=f"{unit}s",
         notes=notes_on(shown),
         ours=OURS,
         style=(parts / "report.css").read_text(encoding="utf-8"),
@@ -247,8 +253,8 @@ def page(shown: Sequence[Shown]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words={key: worded(text, unit) for key, text in WORDS.items()},
         baselines={key: worded(text, unit) for key, text in BASELINES.items()},
-        how_to_read_reliability=RELIABILITY,
-        temperatures=TEMPERATURES,
+        how_to_read_reliability=worded(RELIABILITY, unit),
+        temperatures={kind: worded(text, unit) for kind, text in TEMPERATURES.items()},
         fitted=FITTED,
         clock=clock,
     )

@@ -13,7 +13,7 @@ COLUMNS = 8  # that are shown
 @dataclass(frozen=True)
 class ShownRow:
     number: int
-    words: str
+    words: list[str]  # what is said of it
     cells: list[str]
 
 
@@ -26,11 +26,15 @@ class ShownRows:
 
 
 def shown_rows(features: Features, mistakes: list[Mistake], doubts: list[Doubt]) -> ShownRows:
+    def row(one: Mistake | Doubt, more: str) -> ShownRow:
+        predicted = f"{one.predicted}, {100 * one.probability:.1f} %"
+        return ShownRow(one.row, [predicted, more], cells_of(features, one.row))
+
     return ShownRows(
         [column.name for column in features.columns[:COLUMNS]],
         max(0, len(features.columns) - COLUMNS),
-        [ShownRow(one.row, one.words, cells_of(features, one.row)) for one in mistakes],
-        [ShownRow(one.row, _heads(one), cells_of(features, one.row)) for one in doubts[:SHOWN]],
+        [row(one, one.label) for one in mistakes],
+        [row(one, _heads(one)) for one in doubts[:SHOWN]],
     )
 
 
@@ -46,4 +50,7 @@ def cells_of(features: Features, row: int) -> list[str]:
 
 
 def _heads(doubt: Doubt) -> str:
-    return " / ".join(doubt.heads)
+    """Each head's class, or that they predict the same one."""
+    if len(set(doubt.heads)) > 1:
+        return " / ".join(doubt.heads)
+    return "agree" if len(doubt.heads) > 1 else ""

@@ -49,6 +49,10 @@ class Drawn:
     risk: Figure
     heat_map: Figure | None  # only if there are too many classes for a table
 
+    def said_of(self, unit: str) -> "Drawn":
+        heat_map = self.heat_map and self.heat_map.said_of(unit)
+        return Drawn([diagram.said_of(unit) for diagram in self.diagrams], self.risk.said_of(unit), heat_map)
+
 
 def baseline_outputs(run: Run, classes: Sequence[str]) -> Outputs | None:
     """The baseline's outputs for the test images, if there is a baseline."""

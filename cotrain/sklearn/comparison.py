@@ -1,25 +1,58 @@
 """Is co-training better than logistic regression? By cross-validation over the labels, as in `cotrain fit`."""
 
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
+from cotrain.model import MultiHead
+from cotrain.pipeline.baseline import logistic_config, logistic_net, uses_logistic
 from cotrain.pipeline.crossvalidation import FEWEST, OURS, folds_of, mistakes, summary, trainers_of
+from cotrain.progress import say
 from cotrain.runs.run import LOGISTIC
+from cotrain.training.loop import trained_net
 
 MOST = 2_000  # unlabelled samples
 FOLDS = 3
 
 
+@dataclass(frozen=True)
+class Trained:
+    net: MultiHead
+    config: Config  # of this network
+    used: str  # the method, or logistic regression
+    comparison: dict[str, Any] | None
+
+
+def trained_better(
+    config: Config, dataset: Dataset, split: Split, device: torch.device, console: Console, *, compare: bool
+) -> Trained:
+    """A network trained by the method; logistic regression, with a warning, if comparing shows it clearly better."""
+    found = against_logistic(config, dataset, split, device) if compare else None
+    if found is None or found["against"] is None:
+        return Trained(trained_net(config, dataset, split, device), config, config.method.name, found)
+    words = in_words(found, config)
+    say(console, words)
+    if found["against"]["word"] == "hurt":
+        warnings.warn(f"{words}; it is used instead", UserWarning, stacklevel=4)  # the caller of `fit`
+        return Trained(logistic_net(config, dataset, split), logistic_config(config), LOGISTIC, found)
+    return Trained(trained_net(config, dataset, split, device), config, config.method.name, found)
+
+
 def against_logistic(config: Config, dataset: Dataset, split: Split, device: torch.device) -> dict[str, Any] | None:
-    """What `fit` writes to result.json about it; None if there are too few labels to tell.
+    """What `fit` writes to result.json about it; None without features, or with too few labels to tell.
 
     Of many unlabelled samples only some are used here, so that a fold takes no longer than its steps.
     """
+    if not uses_logistic(config, dataset):
+        return None
     some = np.union1d(split.labelled, evenly(np.asarray(split.unlabelled), MOST))
     split = split.model_copy(update={"unlabelled": tuple(some.tolist())})
     folds = folds_of(split, dataset.labels, FOLDS, 1, config.run.seed)
@@ -33,3 +66,13 @@ def against_logistic(config: Config, dataset: Dataset, split: Split, device: tor
     }
     wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     return summary(wrong, 1, len(folds))
+
+
+def in_words(summary: Mapping[str, Any], config: Config) -> str:
+    against, errors = summary["against"], summary["errors"]
+    better = {"helped": "worse than", "hurt": "clearly better than", "no clear difference": "not clearly better than"}
+    return (
+        f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error) was {better[against['word']]} "
+        f"{config.method.name} ({errors[OURS]['error']:.1f} %) in cross-validation over "
+        f"{summary['images']} labelled samples"
+    )

@@ -1,6 +1,5 @@
 """`CoTrainingClassifier`: co-training on features as a scikit-learn classifier."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -9,9 +8,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_feature_names, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from cotrain.config import Config
 from cotrain.data import Dataset, Features, Split
 from cotrain.data.columns import coded, column_of, features_of, is_table
 from cotrain.data.features import numbered
@@ -19,14 +17,11 @@ from cotrain.data.inputs import FeatureInputs
 from cotrain.data.tabular import dataset_of
 from cotrain.device import pick_device
 from cotrain.ops import ensemble_probabilities, one_hot
-from cotrain.pipeline.baseline import logistic_net
 from cotrain.pipeline.fit import configured
 from cotrain.progress import say
-from cotrain.runs.run import LOGISTIC
-from cotrain.sklearn.comparison import against_logistic
+from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.targets import UNLABELLED, console_of, encoded, seed_of, threads
 from cotrain.training.checks import check_trainable
-from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
 
@@ -100,19 +95,13 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         config, device, console = self.config_, pick_device(self.config_.run.device), console_of(self.verbose)
         unlabelled = len(split.unlabelled) - len(split.labelled)
         say(console, f"{len(split.labelled):,} labelled and {unlabelled:,} unlabelled samples; {config.method.name}")
-        self.comparison_ = against_logistic(config, dataset, split, device) if self.compare else None
-        against = (self.comparison_ or {}).get("against")
-        better = against is not None and against["word"] == "hurt"
-        self.used_ = LOGISTIC if better else config.method.name
-        if against is not None:
-            say(console, in_words(self.comparison_ or {}, config))
-        if better:
-            warnings.warn(f"{in_words(self.comparison_ or {}, config)}; it is used instead", UserWarning, stacklevel=3)
-        net = logistic_net(config, dataset, split) if better else trained_net(config, dataset, split, device)
+        trained = trained_better(config, dataset, split, device, console, compare=self.compare)
+        self.used_, self.comparison_ = trained.used, trained.comparison
         inputs = inputs_of(config, dataset, split)
         assert isinstance(inputs, FeatureInputs)
         self.columns_, self.mean_, self.std_ = inputs.features.columns, np.array(inputs.mean), np.array(inputs.std)
-        self.net_ = net.cpu().eval().requires_grad_(False).double()  # so that no probability depends on the batch
+        net = trained.net.cpu().eval().requires_grad_(False)
+        self.net_ = net.double()  # so that no probability depends on the batch
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
@@ -132,8 +121,7 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
 
     def _learned_features(self, X: Any) -> Features:
         if has_categories(X):
-            _check_feature_names(self, X, reset=True)
-            self.n_features_in_ = len(X.columns)
+            validate_data(self, X, skip_check_array=True)
             features = features_of(X, where="X")
             features.check_finite("X")
             return features
@@ -144,7 +132,7 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
 
     def _known_features(self, X: Any) -> Features:
         if any(column.categories is not None for column in self.columns_) and is_table(X):
-            _check_feature_names(self, X, reset=False)
+            validate_data(self, X, reset=False, skip_check_array=True)
             features = coded(X, self.columns_, "X")
             features.check_finite("X")
             return features
@@ -175,14 +163,4 @@ def split_of(dataset: Dataset) -> Split:
         unlabelled=tuple(range(len(labels))),
         valid=(),
         test=(),
-    )
-
-
-def in_words(summary: Mapping[str, Any], config: Config) -> str:
-    against, errors = summary["against"], summary["errors"]
-    better = {"helped": "worse than", "hurt": "clearly better than", "no clear difference": "not clearly better than"}
-    return (
-        f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error) was {better[against['word']]} "
-        f"{config.method.name} ({errors['method']['error']:.1f} %) in cross-validation over "
-        f"{summary['images']} labelled samples"
     )

@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from cotrain.config import data_settings
-from cotrain.data import from_arrays
+from cotrain.config import Config, data_settings
+from cotrain.data import Dataset, Split, from_arrays
 from cotrain.data.files import FILES_PER_TASK, Workers, worker_count
 from cotrain.device import pick_device
 from cotrain.evaluation.predict import Model
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.fit import configured
 from cotrain.progress import say
+from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.estimator import split_of
 from cotrain.sklearn.targets import console_of, encoded, seed_of, threads
 from cotrain.training.checks import check_trainable
-from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
 
@@ -36,6 +36,10 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
         The training method, such as "mhct" or "fixmatch"; None: the default for these images.
     settings : dict or None
         Other settings by dotted keys, such as {"optim.steps": 300, "model.backbone": "wrn-10-1"}.
+    compare : bool
+        Compare with logistic regression on the features of the pretrained network, by cross-validation over the
+        labelled images, if there are enough of them. If it is clearly better, it is used instead, with a warning. A
+        network from scratch has no such features, and is not compared.
     random_state : int, RandomState instance or None
     n_jobs : int or None
         Threads; -1: one per core.
@@ -47,6 +51,10 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
     model_ : cotrain.evaluation.predict.Model
         The trained network, as `cotrain.load` returns it.
+    used_ : str
+        The name of the method, or "logistic_regression".
+    comparison_ : dict or None
+        What the cross-validation found; None: there was none.
     """
 
     def __init__(
@@ -54,34 +62,41 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
         method: str | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
+        compare: bool = True,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int | bool = 0,
     ) -> None:
         self.method = method
         self.settings = settings
+        self.compare = compare
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        console, method = console_of(self.verbose), {} if self.method is None else {"method": self.method}
+        method = {} if self.method is None else {"method": self.method}
         self.classes_, codes = encoded(self, y)
         check_consistent_length(X, y)
         changes = {"run.seed": seed_of(self.random_state), **method, **(self.settings or {})}
         images = self._read(X, changes) if are_paths(X) else np.asarray(X)
         dataset = from_arrays(images, codes, classes=tuple(map(str, self.classes_.tolist())), name="X")
-        config, split = configured(dataset, None, "paper", changes), split_of(dataset)
+        config = configured(dataset, None, "paper", changes)
         check_trainable(config, dataset)
-        say(console, f"{len(split.labelled):,} labelled of {len(codes):,} images; {config.method.name}")
-        device = pick_device(config.run.device)
         with threads(self.n_jobs):
-            dataset = with_bank(dataset, config, console)
-            net = trained_net(config, dataset, split, device)
+            self._train(config, dataset, split_of(dataset))
+        return self
+
+    def _train(self, config: Config, dataset: Dataset, split: Split) -> None:
+        device, console = pick_device(config.run.device), console_of(self.verbose)
+        say(console, f"{len(split.labelled):,} labelled of {len(split.unlabelled):,} images; {config.method.name}")
+        dataset = with_bank(dataset, config, console)
+        trained = trained_better(config, dataset, split, device, console, compare=self.compare)
+        self.used_, self.comparison_ = trained.used, trained.comparison
         facts, (height, width, channels) = inputs_of(config, dataset, split).facts, dataset.shape
         self.model_ = Model(
-            net.eval().requires_grad_(False),
-            config,
+            trained.net.eval().requires_grad_(False),
+            trained.config,
             dataset.classes,
             (height, width),
             channels,
@@ -89,7 +104,6 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
             tuple(facts.get("std", ())),
             trunk=config.build_trunk(len(dataset.classes), dataset.shape),
         )
-        return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)

@@ -126,7 +126,7 @@ def many(first: str, second: str) -> list[tuple[str, str]]:
         (HEADER, ROWS, {"target": "kin"}, "no column 'kin'; did you mean 'kind'?"),
         (HEADER, ROWS, {"target": "kind", "ignore": "siz"}, "no column 'siz' to ignore"),
         (HEADER, ROWS, {"target": "kind", "size": "8"}, "data.size is for images"),
-        (HEADER, [(*row[:4], "") for row in ROWS], {"target": "kind"}, "no training image has a label"),
+        (HEADER, [(*row[:4], "") for row in ROWS], {"target": "kind"}, "no training row has a label"),
         (HEADER, [(*row[:4], "cat") for row in ROWS], {"target": "kind"}, "at least two classes"),
         (HEADER, [*ROWS, ("", "red", "1", "no", "cat")], {"target": "kind"}, "'size' is empty .NaN. in row 4"),
         (HEADER, [*ROWS, ("inf", "red", "1", "no", "cat")], {"target": "kind"}, "'size' is infinite in row 4"),

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cotrain.sklearn import CoTrainingClassifier, CoTrainingImageClassifier
+from tests.features.tiny import known, small_data
 from tests.sklearn.test_estimator_checks import QUICK
 
 
@@ -195,3 +196,20 @@ def test_images_as_arrays_and_as_files(pictures: Any, tmp_path: Path) -> None:
     paths[3].write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"cannot read .*3\.png"):
         of_files.predict(paths)
+
+
+def test_images_are_compared_with_logistic_regression_on_the_same_features() -> None:
+    """Heads that learn nothing, on the features of a frozen network."""
+    data = small_data(train=60, valid=0, test=0)
+    images, y = data.images.numpy(), np.where(np.arange(60) < 45, data.labels.numpy(), -1)
+    settings = {key: value for key, value in QUICK.items() if key != "model.hidden"}
+    changed = {**settings, "model.backbone": "tiny", "run.runtime": "torch", "data.size": 16, "optim.lr": 1e-9}
+    model = CoTrainingImageClassifier("mhct_graph", settings=changed, random_state=0)
+    with known(), pytest.warns(UserWarning, match=r"logistic regression .* was clearly better than mhct_graph"):
+        model.fit(images, y)
+    assert model.used_ == "logistic_regression"
+    assert model.score(images, data.labels.numpy()) > 0.9
+    with known():
+        assert (
+            CoTrainingImageClassifier("mhct_graph", settings=changed, compare=False).fit(images, y).comparison_ is None
+        )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,14 +18,16 @@ from cotrain.cli.main import main
 from cotrain.data import Split, draw_split
 from cotrain.methods import METHODS
 from cotrain.methods.mhct import MultiHeadCoTraining
+from cotrain.methods.mhct_graph import GraphCoTraining
 from cotrain.ops import heads_cross_entropy
 from cotrain.training.distributed import ALONE, Ranks, own_rank, process_group
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
 from cotrain.training.state import State, begin, pool_of
-from cotrain.types import Batch, Learner, Losses, Pool, Term, Views
+from cotrain.types import Batch, Learner, Look, Losses, Pool, Term, Views
 
 CPU = torch.device("cpu")
 STEP = 7
+NODES = 60  # of the graph that is made of a sample
 SMALL = recipe_named("digits").changed(
     {
         "data.labels": 20,
@@ -59,6 +62,14 @@ class Everything(MultiHeadCoTraining):
         return Losses(terms, {"seen": learner.memory["seen"].mean()})
 
 
+class SampledGraph(GraphCoTraining):
+    """As if all images were too many for one graph: some of them make it, the others are attached."""
+
+    def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
+        with patch.multiple("cotrain.graph", LARGEST=NODES, NODES=NODES):
+            super().refresh(learner, pool, look)
+
+
 VARIANTS = (
     {"strong_views": "shared"},
     {"weak_pass": "joint"},
@@ -78,6 +89,7 @@ CASES = {
         **{name: MultiHeadCoTraining(**variant) for name, variant in OF_MHCT.items()},
         "routed, weak_pass=joint": METHODS["mhct_routed"](weak_pass="joint"),
         "routed, heads=5": METHODS["mhct_routed"](heads=5),
+        "graph of a sample": SampledGraph(),
         "everything": Everything(),
     }.items()
 }

@@ -16,7 +16,7 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.training.loop import source_of
 from cotrain.types import Learner
 from tests.processes import torchrun
-from tests.training.distributed_worker import CASES, CPU, STEP, decided, digits, renewed, work
+from tests.training.distributed_worker import CASES, CPU, NODES, STEP, decided, digits, renewed, work
 
 each_case = pytest.mark.parametrize("name", CASES)
 Found = list[dict[str, Tensor]]
@@ -75,6 +75,12 @@ def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) 
         assert memory.keys() == state.memory.keys()
         for key, tensor in memory.items():
             torch.testing.assert_close(tensor, state.memory[key], rtol=1e-4, atol=1e-6)
+
+
+def test_labels_reach_images_outside_the_sample_that_makes_the_graph(found: Found) -> None:
+    spread = found[0]["graph of a sample/memory/spread"]
+    assert NODES < spread.any(dim=1).sum() <= len(spread)
+    assert not torch.equal(spread, found[0]["mhct_graph/memory/spread"])
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if isinstance(CASES[name].method, MultiHeadCoTraining)])
