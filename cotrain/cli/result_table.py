@@ -123,8 +123,8 @@ def _add_folder(table: Table, result: Mapping[str, Any]) -> None:
         words = " to ".join(f"{one['class']} {100 * one['share']:.0f} %" for one in (by_size[0], by_size[-1]))
         table.add_row("estimated class shares", Text(f"from {words}"))
     if strangers := result.get("strangers"):
-        clear = strangers["estimated_share"] > strangers.get("share_by_chance", 0)
-        share = f"about {100 * strangers['estimated_share']:.0f} %" if clear else "no clear sign of any"
+        clear, estimated = strangers.get("clear", True), strangers["estimated_share"]
+        share = f"about {100 * estimated:.0f} %" if clear else "no clear sign of any"
         left = f"; {strangers['left_out']:,} left out" if strangers["left_out"] else ""
         table.add_row("images of no class", f"{share}{left} ({DOES_NOT_BELONG})")
     if (labels := result.get("suspect_labels")) and labels["disputed"]:

@@ -66,10 +66,10 @@ def words_of(values: NDArray) -> NDArray[np.str_]:
     """Values as text; what is missing is empty."""
     if values.dtype.kind == "U":
         return values
-    return np.array(["" if _is_missing(value) else str(value) for value in values.tolist()], np.str_)
+    return np.array(["" if is_missing(value) else str(value) for value in values.tolist()], np.str_)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
@@ -113,9 +113,9 @@ def _without_objects(values: NDArray) -> NDArray:
     """Numbers that came as Python objects, as numbers."""
     if values.dtype.kind != "O":
         return values
-    kinds = {type(value) for value in values.tolist() if not _is_missing(value)}
+    kinds = {type(value) for value in values.tolist() if not is_missing(value)}
     if kinds and all(issubclass(kind, bool | np.bool_) for kind in kinds):
         return values
     if kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
-        return np.array([np.nan if _is_missing(value) else value for value in values.tolist()], np.float64)
+        return np.array([np.nan if is_missing(value) else value for value in values.tolist()], np.float64)
     return values

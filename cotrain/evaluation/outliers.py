@@ -6,7 +6,6 @@ threshold. L labels allow no rate below 1 / (L + 1).
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from cotrain.types import UserError
 
 REFERENCES = 4_000  # training images that an image is compared with, at most
 AT_ONCE = 1_024
-DRAWS = 400  # to find out what chance does
+CHANCE = 0.05
 TYPICAL = 0.5  # no image with a larger p-value is counted as strange
 HELD_OUT = "held_out"
 OF_NEIGHBOURS = ("directions", "points", "reach")
@@ -106,15 +105,17 @@ def share_of_strangers(p_values: NDArray[np.float64], labels: int) -> float:
     return float(max(0.0, ((below - rates) / (1 - rates)).max()))
 
 
-@cache
-def share_by_chance(labels: int, images: int) -> float:
-    """The estimate that is exceeded once in 20 times if every image belongs to a class. Few labels vary by much."""
-    rng, images = np.random.default_rng(0), min(images, 1_000)
-    found = [
-        share_of_strangers(p_values(rng.random(images, np.float32), np.sort(rng.random(labels, np.float32))), labels)
-        for _ in range(DRAWS)
-    ]
-    return float(np.quantile(found, 0.95))
+def are_too_many(p_values: NDArray[np.float64], labels: int) -> bool:
+    """Whether chance would make so many images look strange at most once in 20 times, if all belonged to a class.
+
+    Of n images, the number below the k-th smallest of L held-out scores is then beta-binomial, with k and L + 1 - k.
+    """
+    from scipy.stats import betabinom  # slow to import
+
+    places = 2 ** np.arange(int(np.log2(max(TYPICAL * (labels + 1), 1))) + 1)
+    below = np.searchsorted(np.sort(p_values), (places + 0.5) / (labels + 1))
+    chances = betabinom.sf(below - 1, len(p_values), places, labels + 1 - places)
+    return bool(chances.min() * len(places) < CHANCE)
 
 
 def write_belonging(path: Path, belonging: Belonging) -> None:

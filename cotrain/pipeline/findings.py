@@ -16,9 +16,9 @@ from cotrain.data import Dataset
 from cotrain.evaluation.neighbours import neighbours_of
 from cotrain.evaluation.outliers import (
     Belonging,
+    are_too_many,
     by_heads,
     by_neighbours,
-    share_by_chance,
     share_of_strangers,
     smallest_rate,
     training_p_values,
@@ -75,15 +75,16 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     classes = len(dataset.classes)
     shares = estimate_shares(known.labels.numpy(), _classes(known.logits, rule), predicted[usual], classes)
     estimated = share_of_strangers(found.p_values, found.labels)
+    clear = bool(len(found.rows)) and are_too_many(found.p_values, found.labels)
     warnings = [
-        *_of_strangers(estimated, found),
+        *_of_strangers(estimated if clear else 0.0),
         *_of_labels(suspects, len(known.rows)),
         *without_pseudo_labels(predicted, dataset),
     ]
     return {
         "strangers": {
             "estimated_share": estimated,
-            "share_by_chance": share_by_chance(found.labels, len(found.rows)),
+            "clear": clear,
             "left_out": int(left_out.sum()),
             "smallest_rate": smallest_rate(found.labels),
             "held_out": found.held_out,
@@ -140,8 +141,8 @@ def _shares(shares: Estimated, classes: Sequence[str], counts: NDArray[np.int64]
     ]
 
 
-def _of_strangers(estimated: float, found: Strangers) -> Iterator[str]:
-    if estimated >= max(MANY, share_by_chance(found.labels, len(found.rows))):
+def _of_strangers(estimated: float) -> Iterator[str]:
+    if estimated >= MANY:
         yield (
             f"about {100 * estimated:.0f} % of the unlabelled images look unlike every labelled one: look at the first "
             f"rows of {DOES_NOT_BELONG}"

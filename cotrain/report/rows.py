@@ -27,7 +27,7 @@ class ShownRows:
 
 def shown_rows(features: Features, mistakes: list[Mistake], doubts: list[Doubt]) -> ShownRows:
     def row(one: Mistake | Doubt, more: str) -> ShownRow:
-        predicted = f"{one.predicted}, {100 * one.probability:.1f} %"
+        predicted = f"{one.predicted},\N{NO-BREAK SPACE}{100 * one.probability:.1f}\N{NO-BREAK SPACE}%"
         return ShownRow(one.row, [predicted, more], cells_of(features, one.row))
 
     return ShownRows(

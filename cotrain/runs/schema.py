@@ -135,7 +135,7 @@ class Share(File):
 
 class Strangers(File):
     estimated_share: Number
-    share_by_chance: Number = 0.0  # older runs did not ask
+    clear: bool = True  # older versions did not ask
     left_out: Count
     smallest_rate: Number
     held_out: bool

@@ -13,6 +13,8 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from cotrain.data.columns import is_missing
+
 UNLABELLED = -1
 
 
@@ -21,8 +23,15 @@ def encoded(estimator: Any, y: Any) -> tuple[NDArray, NDArray[np.int64]]:
     name = type(estimator).__name__
     if y is None:
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
-    given = column_or_1d(y, warn=True)
-    assert_all_finite(given, input_name="y", estimator_name=name)
+    try:
+        given = column_or_1d(y, warn=True)
+        assert_all_finite(given, input_name="y", estimator_name=name)
+        if given.dtype.kind == "O" and any(map(is_missing, given.tolist())):
+            raise ValueError("Input y contains NaN.")
+    except ValueError as error:
+        if "NaN" not in str(error):
+            raise
+        raise ValueError(f"{str(error).rstrip('.')}; mark unlabelled samples by {UNLABELLED}") from error
     labelled = is_labelled(given)
     if not labelled.any():
         raise ValueError(f"{name} needs labelled samples, but every sample in y is unlabelled ({UNLABELLED}).")

@@ -138,6 +138,7 @@ def many(first: str, second: str) -> list[tuple[str, str]]:
         (("a", "label"), many("{}", "{}.5"), {}, "a measurement, not classes"),
         (("text", "label"), many("word {}", "x"), {}, "text or names, not categories; turn text into numbers"),
         (("label",), [("a",), ("b",)], {}, "no columns besides the target"),
+        (("a", "label"), [('"1,5"', "x"), ('"-2,25"', "y")], {}, "'a' has numbers with a decimal comma, such as '1,5'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -7,6 +7,7 @@ import torch
 from cotrain.evaluation.outliers import (
     ByHeads,
     ByNeighbours,
+    are_too_many,
     by_heads,
     by_neighbours,
     p_values,
@@ -94,3 +95,14 @@ def test_a_damaged_file_is_named(made: Clusters, tmp_path: Path) -> None:
     write_tensors(tmp_path / "a", {"points": torch.zeros(3, 2), "held_out": torch.zeros(3)}, {})
     with pytest.raises(UserError, match="is damaged: it lacks arrays"):
         read_belonging(tmp_path / "a")
+
+
+@pytest.mark.parametrize(("strange", "clear"), [(0, 0.05), (50, 1)])
+def test_few_labels_alone_do_not_make_images_strange(strange: int, clear: float) -> None:
+    """How often 24 labels clearly find something among 200 images, if some, or none, are unlike every labelled one."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        scores = np.r_[rng.random(200 - strange), np.full(strange, -1)]
+        found.append(are_too_many(p_values(scores, np.sort(rng.random(24))), 24))
+    assert np.mean(found) <= clear if strange == 0 else np.mean(found) == clear

@@ -140,6 +140,8 @@ def test_logistic_regression_is_used_if_it_is_clearly_better() -> None:
         (np.array([[1, 2], [3, np.inf], [1, 1]]), [0, 1, -1], "Input X contains infinity"),
         (np.zeros((3, 2)), [0, 1], "inconsistent numbers of samples"),
         (np.zeros((3, 2)), [0.5, 1.5, 2.5], "Unknown label type"),
+        (np.zeros((3, 2)), [0.0, 1.0, np.nan], "contains NaN; mark unlabelled samples by -1"),
+        (np.zeros((3, 2)), np.array(["a", "b", None], object), "contains NaN; mark unlabelled samples by -1"),
         (pd.DataFrame({"when": pd.to_datetime(["2020-01-01"] * 3), "a": 1.0}), [0, 1, -1], "'when' holds dates"),
         (pd.DataFrame({"a": ["x", "y", "z"], "b": [1, None, 2.0]}), [0, 1, -1], "'b' is empty .NaN. in row 1"),
         (pd.DataFrame({"text": [f"word {n}" for n in range(200)]}), [0, 1] * 100, "text or names"),
