@@ -4,14 +4,13 @@ ifeq ($(OS),Windows_NT)
 PYTHON := python
 BIN := .venv/Scripts
 endif
-COVERAGE ?= --cov  # `make test COVERAGE=` is about 10 % faster
 KILLS ?= 100
 INPUTS ?= 10000
 export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile all files again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench chaos fuzz check docs dist clean
+.PHONY: help demo test coverage test-slow bench chaos fuzz check docs dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -19,9 +18,12 @@ help:  ## list these commands
 demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
-test: .venv/installed  ## linters, types, and the default tests with their coverage
+test: .venv/installed  ## linters, types, and the default tests
 	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not realdata" $(COVERAGE)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not realdata" $(COVERAGE)
+
+coverage: COVERAGE = --cov
+coverage: test  ## the same, and the lines that no test runs; a fifth slower
 
 test-slow: .venv/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m "slow or realdata"

@@ -3,6 +3,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,9 @@ keep_freed_memory()  # as training does: large buffers are not requested from th
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
+FIRST = "COTRAIN_TEST_TRUNKS" not in os.environ  # the process that starts the workers, or the only one
+TRUNKS = Path(os.environ.setdefault("COTRAIN_TEST_TRUNKS", f"{os.environ['COTRAIN_HOME']}-trunks"))
+
 # A worker gets one file after the other, and none should be left with a long one at the end: these come first.
 LONGEST = (
     "methods/test_contract.py",
@@ -54,6 +58,11 @@ LONGEST = (
 )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: now and then a test waits for a process or a browser."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
@@ -61,9 +70,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def home() -> Iterator[None]:
-    """What the tests decode or fetch goes to a folder of their own."""
+    """What the tests decode or fetch goes to a folder of their own. Compiled trunks are the same for all workers."""
+    folder = Path(os.environ["COTRAIN_HOME"])
+    folder.mkdir()
+    TRUNKS.mkdir(exist_ok=True)
+    with suppress(OSError):  # Windows lets few users make links
+        (folder / "trunks").symlink_to(TRUNKS, target_is_directory=True)
     yield
-    shutil.rmtree(os.environ["COTRAIN_HOME"], ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_unconfigure() -> None:
+    if FIRST:
+        shutil.rmtree(TRUNKS, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from cotrain.storage.reading import read_bytes, reason
 from cotrain.types import UserError
@@ -20,6 +21,7 @@ Shares = NDArray[np.float64]
 TRUSTED = 20.0  # right predictions that are added to those of each class: few labels correct little
 ITERATIONS = 200
 RESAMPLES = 200
+PRECISION = 1e-9
 TOLERANCE = 0.01  # by which the shares of a file may miss 1
 
 
@@ -35,27 +37,37 @@ class Estimated:
 def estimate_shares(labels: NDArray, predicted: NDArray, unlabelled: NDArray, classes: int, seed: int = 0) -> Estimated:
     """From held-out predictions (L,) for labels (L,), and from predictions for unlabelled images (n,)."""
     counts = np.bincount(unlabelled, minlength=classes).astype(np.float64)
-    rng, found = np.random.default_rng((seed, 12)), []
-    for drawn in [np.arange(len(labels)), *rng.integers(len(labels), size=(RESAMPLES, len(labels)))]:
-        found.append(_most_likely(_confusion(labels[drawn], predicted[drawn], classes), counts))
+    drawn = np.random.default_rng((seed, 12)).integers(len(labels), size=(RESAMPLES, len(labels)))
+    times = np.stack([np.ones(len(labels)), *(np.bincount(rows, minlength=len(labels)) for rows in drawn)])
+    found = _most_likely(labels, predicted, times, counts)
     low, high = np.quantile(found[1:], [0.025, 0.975], axis=0)
     return Estimated(found[0], np.minimum(low, found[0]), np.maximum(high, found[0]))
 
 
-def _confusion(labels: NDArray, predicted: NDArray, classes: int) -> Shares:
-    """(C, C) the probability of each prediction for each class. Few labels are no evidence of confusion."""
-    counts = TRUSTED * np.eye(classes)
-    np.add.at(counts, (labels, predicted), 1)
-    return counts / counts.sum(axis=1, keepdims=True)
+def _most_likely(labels: NDArray, predicted: NDArray, times: Shares, counts: Shares) -> Shares:
+    """Expectation-maximisation, (R, C): row r counts labelled image i `times[r, i]` times.
 
-
-def _most_likely(confusion: Shares, counts: Shares) -> Shares:
-    """Expectation-maximisation; the start is the same share for all classes, and so is the answer without counts."""
-    shares, seen = np.full(len(counts), 1 / len(counts)), counts > 0
-    for _ in range(ITERATIONS if seen.any() else 0):
-        of_class = shares[:, None] * confusion[:, seen]
-        shares = (of_class / of_class.sum(axis=0)) @ counts[seen]
-        shares /= shares.sum()
+    The probability of a prediction for a class comes from pairs of both: TRUSTED right ones of each class, and the
+    labelled images. All other pairs are impossible. The start is the same share for all classes, and so is the answer
+    without counts.
+    """
+    classes = len(counts)
+    shares = np.full((len(times), classes), 1 / classes)
+    if not counts.any():
+        return shares
+    of = np.concatenate([np.arange(classes), labels])
+    taken_for = np.concatenate([np.arange(classes), predicted])
+    by_class, by_prediction = (csr_array((np.ones(len(of)), (np.arange(len(of)), to))) for to in (of, taken_for))
+    pairs = np.concatenate([np.full((len(times), classes), TRUSTED), times], axis=1)
+    pairs /= (pairs @ by_class)[:, of]
+    for _ in range(ITERATIONS):
+        joint = shares[:, of] * pairs
+        total = joint @ by_prediction
+        explained = np.divide(counts, total, out=np.zeros_like(total), where=total > 0)
+        before, shares = shares, (joint * explained[:, taken_for]) @ by_class
+        shares /= shares.sum(axis=1, keepdims=True)
+        if np.abs(shares - before).max() < PRECISION:
+            break
     return shares
 
 

@@ -223,8 +223,10 @@ def test_garbage_on_the_wire_is_survived(served: Served) -> None:
                 wire.sendall(sent)
                 wire.shutdown(socket.SHUT_WR)
                 wire.recv(1000)
-            except ConnectionError:
-                pass
+            except TimeoutError:
+                pytest.fail("it neither answers nor hangs up")
+            except OSError:
+                pass  # it hung up, perhaps before all was sent
     assert served.client.state["total"]
 
 
