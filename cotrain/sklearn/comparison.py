@@ -69,10 +69,10 @@ def against_logistic(config: Config, dataset: Dataset, split: Split, device: tor
 
 
 def in_words(summary: Mapping[str, Any], config: Config) -> str:
-    against, errors = summary["against"], summary["errors"]
-    better = {"helped": "worse than", "hurt": "clearly better than", "no clear difference": "not clearly better than"}
-    return (
-        f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error) was {better[against['word']]} "
-        f"{config.method.name} ({errors[OURS]['error']:.1f} %) in cross-validation over "
-        f"{summary['images']} labelled samples"
-    )
+    word, errors = summary["against"]["word"], summary["errors"]
+    logistic = f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error)"
+    ours = f"{config.method.name} ({errors[OURS]['error']:.1f} %)"
+    how = f"in cross-validation over {summary['images']} labelled samples"
+    if word == "no clear difference":
+        return f"no clear difference between {logistic} and {ours} {how}"
+    return f"{logistic} was clearly {'better' if word == 'hurt' else 'worse'} than {ours} {how}"
