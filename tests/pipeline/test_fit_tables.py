@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,10 @@ def test_the_page_shows_rows(run: Run) -> None:
     assert "random forest on the same features" in page
     assert '<th scope="col">malic_acid</th>' in page
     assert "data:image/png" not in page
+    assert "The table as it is" in page and "This run does not know" not in page
+    about, _ = page.split("<summary>All settings</summary>")  # which are also those of images
+    said = re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", about, flags=re.DOTALL)
+    assert not re.search("image", said)
 
 
 def test_the_card_speaks_of_rows(run: Run) -> None:
