@@ -36,13 +36,12 @@ def trained_better(
 ) -> Trained:
     """A network trained by the method; logistic regression, with a warning, if comparing shows it clearly better."""
     found = against_logistic(config, dataset, split, device) if compare else None
-    if found is None or found["against"] is None:
-        return Trained(trained_net(config, dataset, split, device), config, config.method.name, found)
-    words = in_words(found, config)
-    say(console, words)
-    if found["against"]["word"] == "hurt":
-        warnings.warn(f"{words}; it is used instead", UserWarning, stacklevel=4)  # the caller of `fit`
-        return Trained(logistic_net(config, dataset, split), logistic_config(config), LOGISTIC, found)
+    if found is not None:
+        words = in_words(found, config)
+        say(console, words)
+        if found["against"]["word"] == "hurt":
+            warnings.warn(f"{words}; it is used instead", UserWarning, stacklevel=4)  # the caller of `fit`
+            return Trained(logistic_net(config, dataset, split), logistic_config(config), LOGISTIC, found)
     return Trained(trained_net(config, dataset, split, device), config, config.method.name, found)
 
 
