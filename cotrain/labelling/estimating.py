@@ -130,8 +130,6 @@ class Advice:
 
 
 TOO_EARLY = Advice(None, f"Label at least {ENOUGH_TO_ADVISE} images to see whether more labels pay.")
-
-
 SOON = Advice(None, "The next estimate will tell whether more labels pay.")
 
 
