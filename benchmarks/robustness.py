@@ -248,7 +248,10 @@ def precisions(trial: Trial, dataset: Dataset, split: Split, wrong: Rows) -> Row
     lists = {
         "ours": rows[np.argsort(-dispute(probabilities, given), kind="stable")],
         "neighbours": places[np.argsort(-dispute(known.held_out, known.labels), kind="stable")],
-        "cleanlab": rows[order_label_issues(everything, given, probabilities, rank_by="normalized_margin")],
+        **{
+            f"cleanlab, {rank}": rows[order_label_issues(everything, given, probabilities, rank_by=rank)]
+            for rank in ("self_confidence", "normalized_margin")
+        },
     }
     return {
         "precision": {name: round(float(np.isin(each[: len(wrong)], wrong).mean()), 4) for name, each in lists.items()}

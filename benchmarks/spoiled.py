@@ -66,7 +66,8 @@ def cifar10(data: Path) -> Dataset:
     chosen = _drawn(len(images), 1_500, 0)
     others = [_npz(data / f"{name}.npz", "train")[0] for name in ("cifar100", "svhn")]
     junk = np.concatenate([some[_drawn(len(some), JUNK // 2, seed)] for seed, some in enumerate(others, start=1)])
-    test = (test_images[:1_000], test_labels[:1_000])
+    held = _drawn(len(test_images), 1_000, 4)
+    test = (test_images[held], test_labels[held])
     return _with_junk(images[chosen], labels[chosen], junk, test, classes, "cifar10")
 
 

@@ -96,7 +96,8 @@ def photos() -> Config:
 def features() -> Config:
     """cotrain fit table.csv --target COLUMN
 
-    For tables, embeddings and other features. Seconds on 2 CPU cores (docs/results/features.md).
+    For tables, embeddings and other features. Seconds on 2 CPU cores. Test error with 5 labels per class: 9.2 +- 2.8 %
+    on the digits as vectors (logistic regression: 15.8 +- 3.2 %; 10 seeds, docs/results/features.md).
     """
     return Config(
         data=DataSettings(test_share=0.0),

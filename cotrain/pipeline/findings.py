@@ -27,6 +27,7 @@ from cotrain.evaluation.predict import METHOD, Model, load
 from cotrain.evaluation.shares import Estimated, estimate_shares
 from cotrain.evaluation.suspects import Suspect, suspects_of
 from cotrain.ops import ensemble_probabilities
+from cotrain.progress import worded
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import safe, safe_path
@@ -73,6 +74,11 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     classes = len(dataset.classes)
     shares = estimate_shares(known.labels.numpy(), _classes(known.logits, rule), predicted[usual], classes)
     estimated = share_of_strangers(found.p_values, found.labels)
+    warnings = [
+        *_of_strangers(estimated, found),
+        *_of_labels(suspects, len(known.rows)),
+        *without_pseudo_labels(predicted, dataset),
+    ]
     return {
         "strangers": {
             "estimated_share": estimated,
@@ -87,11 +93,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
             "held_out": known is held_out,
         },
         "class_shares": _shares(shares, dataset.classes, np.bincount(predicted, minlength=classes)),
-        "warnings": [
-            *_of_strangers(estimated, found),
-            *_of_labels(suspects, len(known.rows)),
-            *without_pseudo_labels(predicted, dataset),
-        ],
+        "warnings": [worded(line, dataset.unit) for line in warnings],
     }
 
 

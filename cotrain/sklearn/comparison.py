@@ -12,6 +12,7 @@ from cotrain.pipeline.crossvalidation import FEWEST, OURS, folds_of, mistakes, s
 from cotrain.runs.run import LOGISTIC
 
 MOST = 2_000  # unlabelled samples
+FOLDS = 3
 
 
 def against_logistic(config: Config, dataset: Dataset, split: Split, device: torch.device) -> dict[str, Any] | None:
@@ -21,7 +22,7 @@ def against_logistic(config: Config, dataset: Dataset, split: Split, device: tor
     """
     some = np.union1d(split.labelled, evenly(np.asarray(split.unlabelled), MOST))
     split = split.model_copy(update={"unlabelled": tuple(some.tolist())})
-    folds = folds_of(split, dataset.labels, config.run.folds, 1, config.run.seed)
+    folds = folds_of(split, dataset.labels, FOLDS, 1, config.run.seed)
     if sum(len(fold.held) for fold in folds) < FEWEST:
         return None
     trainers = {name: train for name, train in trainers_of(config, dataset, device).items() if name in (OURS, LOGISTIC)}

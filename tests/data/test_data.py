@@ -102,7 +102,7 @@ def test_arrays_that_cannot_be_used_are_refused(pixels, labels, more, message) -
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         open_data(str(tmp_path / "absent.npz"))
-    with pytest.raises(UserError, match=r"absent does not exist; data are a folder of images, a .npz file, digits"):
+    with pytest.raises(UserError, match=r"absent does not exist; data are a folder of images, a .npz file, a table"):
         open_data(str(tmp_path / "absent"))
     with pytest.raises(UserError, match="there is no image file in"):
         open_data(str(tmp_path))
