@@ -91,16 +91,16 @@ def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Ite
         yield from warnings_of_heads(outputs.logits.argmax(dim=-1), unlabelled, Results(outputs, rule).error, part)
 
 
-def verdict_of(run: Run) -> dict[str, Any] | None:
-    """The comparison with the better baseline, if there is one and there are test images."""
-    ours, rule = _test_outputs(run.folder), run.config.run.ensemble
+def verdict_of(run: Run, part: str = "test") -> dict[str, Any] | None:
+    """The comparison with the better baseline, if there is one and there are such images."""
+    ours, rule = _outputs(run.folder, part), run.config.run.ensemble
     if ours is None:
         return None
-    found = {name: _test_outputs(folder) for name, folder in run.baselines.items()}
+    found = {name: _outputs(folder, part) for name, folder in run.baselines.items()}
     verdicts = [verdict(ours, each, rule, name) for name, each in found.items() if each is not None]
     return asdict(min(verdicts, key=lambda one: one.labelled_only)) if verdicts else None
 
 
-def _test_outputs(folder: Path) -> Outputs | None:
+def _outputs(folder: Path, part: str) -> Outputs | None:
     path = folder / SCORES
-    return read_outputs(path).get("test") if path.exists() else None
+    return read_outputs(path).get(part) if path.exists() else None

@@ -186,7 +186,7 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
             for name in (LABELLED_ONLY, *baselines):
                 result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
             result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
-            result["used"] = better_model(summary)
+            result["used"] = better_model(summary, verdict_of(run, "valid") if baselines else None)
             found = findings(run, dataset, held_out)
             result["warnings"] += found.pop("warnings")
             result |= found
@@ -197,11 +197,16 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
         return ranks.from_first(finish)
 
 
-def better_model(summary: Mapping[str, Any] | None) -> str:
-    """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels."""
-    against = (summary or {}).get("against")
+def better_model(summary: Mapping[str, Any] | None, on_validation: Mapping[str, Any] | None = None) -> str:
+    """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels.
+
+    These are the labels of cross-validation, or of the validation images.
+    """
+    if summary is None:
+        return on_validation["against"] if on_validation and on_validation["word"] == "hurt" else METHOD
+    against = summary["against"]
     hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
-    return against["baseline"] if against and hurt else METHOD
+    return against["baseline"] if hurt else METHOD
 
 
 @contextmanager
