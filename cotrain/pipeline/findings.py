@@ -36,6 +36,7 @@ from cotrain.storage.writing import write_whole
 from cotrain.training.selection import Selection, selection_of
 
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
+ENOUGH_LABELS = 10  # per class, to leave some out
 STRANGERS = ("path", "row", "belongs", "class", "left_out")
 SUSPECTS = ("path", "row", "label", "proposed", "probability_of_label", "probability_of_proposed", "disputed")
 
@@ -79,6 +80,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     warnings = [
         *_of_strangers(estimated if clear else 0.0),
         *_of_labels(suspects, len(known.rows)),
+        *of_distrust(len(chosen.distrusted), len(run.split.labelled), classes),
         *without_pseudo_labels(predicted, dataset),
     ]
     return {
@@ -154,6 +156,15 @@ def _of_labels(suspects: Sequence[Suspect], labels: int) -> Iterator[str]:
         yield (
             f"{disputed} of {labels} labels are disputed by the heads: they may be wrong, or the network cannot tell "
             f"these classes apart ({SUSPECT_LABELS})"
+        )
+
+
+def of_distrust(distrusted: int, labels: int, classes: int) -> Iterator[str]:
+    """Where labels are few, leaving right ones out costs more than the wrong ones do (docs/results/robustness.md)."""
+    if distrusted and labels < ENOUGH_LABELS * classes:
+        yield (
+            f"robust.trust_labels left out {distrusted} of {labels} labels; with fewer than {ENOUGH_LABELS} labels per "
+            f"class this usually makes the error higher: correct the labels in {SUSPECT_LABELS} instead"
         )
 
 

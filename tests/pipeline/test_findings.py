@@ -13,7 +13,7 @@ import torch
 import cotrain
 from cotrain import Config, Dataset
 from cotrain.data import draw_split
-from cotrain.pipeline.findings import without_pseudo_labels
+from cotrain.pipeline.findings import of_distrust, without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
@@ -125,6 +125,12 @@ def test_a_network_from_scratch_says_it_by_its_heads(tiny: Config, toy: Dataset,
 def test_a_class_without_pseudo_labels_is_named() -> None:
     (warning,) = without_pseudo_labels(np.array([0, 2, 2]), with_junk())
     assert warning.startswith("no unlabelled image gets the class 1")
+
+
+def test_leaving_out_some_of_few_labels_is_warned_of() -> None:
+    (warning,) = of_distrust(8, 40, 5)
+    assert "left out 8 of 40 labels" in warning and "suspect_labels.csv" in warning
+    assert not [*of_distrust(8, 50, 5)] and not [*of_distrust(0, 40, 5)]
 
 
 def test_without_junk_nothing_is_left_out() -> None:
