@@ -9,13 +9,15 @@ from cotrain.model import MultiHead, Output
 STRENGTHS = np.logspace(-4, 1, 6)  # C, the inverse of the regularisation
 FOLDS = 3
 ITERATIONS = 300
+IMPOSSIBLE = -1e4  # logit
 DEFAULT = 0.01  # C when the classes have too few labels to choose it
 
 
 def fit_logistic(net: MultiHead, features: NDArray[np.float32], labels: NDArray[np.int64], seed: int) -> float:
     """Set the linear classifier of a network with one head by these (standardised) features. Returns C.
 
-    C is chosen by cross-validation over the given labels, by their log-likelihood.
+    C is chosen by cross-validation over the given labels, by their log-likelihood. A class without labels is never
+    predicted.
     """
     from sklearn.linear_model import LogisticRegression  # slow to import
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -34,8 +36,10 @@ def fit_logistic(net: MultiHead, features: NDArray[np.float32], labels: NDArray[
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     (classifier,) = (module for module in net.modules() if isinstance(module, Output))
     with torch.no_grad():
-        classifier.fc.weight.copy_(torch.from_numpy(weight))
-        classifier.fc.bias.copy_(torch.from_numpy(bias))
+        classifier.fc.weight.zero_()
+        classifier.fc.bias.fill_(IMPOSSIBLE)
+        classifier.fc.weight[model.classes_] = torch.from_numpy(weight).float()
+        classifier.fc.bias[model.classes_] = torch.from_numpy(bias).float()
     return float(model.C)
 
 
