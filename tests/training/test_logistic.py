@@ -40,10 +40,10 @@ def test_rotating_loses_nothing() -> None:
     assert np.allclose(reduced @ directions, points)
 
 
-@pytest.mark.parametrize("labels", [[0, 2, 3], [0, 3, 0]])
+@pytest.mark.parametrize("labels", [[0, 2, 3], [0, 3]])
 def test_a_class_without_labels_is_never_predicted(labels: list[int]) -> None:
     net = a_classifier(6, 4)
-    fit_logistic(net, np.eye(6, dtype=np.float32)[:3], np.array(labels), seed=0)
+    fit_logistic(net, np.eye(6, dtype=np.float32)[: len(labels)], np.array(labels), seed=0)
     probabilities = net(torch.eye(6)[:, :, None, None])[0].softmax(-1).detach()
     assert probabilities[:, 1].max() == 0
-    assert (probabilities[:3].argmax(-1) == torch.tensor(labels)).all()
+    assert (probabilities[: len(labels)].argmax(-1) == torch.tensor(labels)).all()
