@@ -2,6 +2,8 @@
 
 import re
 
+from sphinx.ext.napoleon import Config, NumpyDocstring
+
 import cotrain
 
 project = "cotrain"
@@ -23,7 +25,10 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 
 # -n checks our own references; there is no inventory of other projects here, and not every type has a page.
-nitpick_ignore_regex = [("py:.*", r"(cotrain|collections|numpy|pathlib|rich|torch|typing)\..*")]
+nitpick_ignore_regex = [
+    ("py:.*", r"(cotrain|collections|numpy|pathlib|rich|torch|typing)\..*"),
+    ("py:class", r"ndarray|shape|n_\w+|.*instance"),  # words of scikit-learn's docstrings
+]
 
 html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
@@ -37,6 +42,12 @@ def shorten(app, what, name, obj, options, signature: str | None, returns: str |
     return ARRAY_LIKE.sub("~numpy.typing.ArrayLike", signature or "") or None, returns
 
 
+def in_numpy_style(app, what, name: str, obj, options, lines: list[str]) -> None:
+    """The estimators have docstrings in the style of scikit-learn's."""
+    if name.startswith("cotrain.sklearn."):
+        lines[:] = str(NumpyDocstring(lines, Config(napoleon_use_param=False), what=what)).splitlines()
+
+
 def relink(app, docname: str, source: list[str]) -> None:
     """Links to these files at the top of the repository lead to their pages on the site."""
     for name in ("CHANGELOG", "CONTRIBUTING", "LOG"):
@@ -45,4 +56,5 @@ def relink(app, docname: str, source: list[str]) -> None:
 
 def setup(app):
     app.connect("autodoc-process-signature", shorten)
+    app.connect("autodoc-process-docstring", in_numpy_style)
     app.connect("source-read", relink)
