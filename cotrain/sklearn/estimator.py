@@ -52,7 +52,8 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,), if all names of X are strings
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only if all names of columns of X are strings.
     config_ : cotrain.Config
         All settings.
     used_ : str
