@@ -1,7 +1,6 @@
 """Which model `predict` uses if unlabelled images do harm, judged on validation images."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ def harmed(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> cotrain.Fi
     """Co-training learns to confuse the two classes; the labelled-only baseline does not."""
     learn = MultiHeadCoTraining.loss
 
-    def confused(self: MultiHeadCoTraining, learner: Learner, batch: Batch, *more: Any) -> Losses:
-        return learn(self, learner, replace(batch, y=1 - batch.y), *more)
+    def confused(self: MultiHeadCoTraining, learner: Learner, batch: Batch) -> Losses:
+        return learn(self, learner, replace(batch, y=1 - batch.y))
 
     settings = {"optim.steps": 30, "optim.labelled": 8, "optim.unlabelled": 16, "optim.lr": 0.03, "run.report": False}
     settings |= {"data.valid_share": 0.3, "data.labels": 20}
