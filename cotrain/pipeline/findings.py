@@ -164,7 +164,7 @@ def of_distrust(distrusted: int, labels: int, classes: int) -> Iterator[str]:
     if distrusted and labels < ENOUGH_LABELS * classes:
         yield (
             f"robust.trust_labels left out {distrusted} of {labels} labels; with fewer than {ENOUGH_LABELS} labels per "
-            f"class this usually makes the error higher: correct the labels in {SUSPECT_LABELS} instead"
+            f"class this can make the error higher: correct the labels in {SUSPECT_LABELS} instead"
         )
 
 
