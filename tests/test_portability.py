@@ -44,7 +44,7 @@ import cotrain.bench.worker, cotrain.studies
 from cotrain.cli.main import main
 
 short = ["--steps", "3", "--optim.labelled", "4", "--optim.unlabelled", "4", "--run.checkpoint_every", "2"]
-short += ["--bank.weak", "1", "--bank.strong", "1"]
+short += ["--bank.weak", "1", "--bank.strong", "1", "--run.runtime", "torch"]  # onnxruntime is not ours
 main(["fit", "photos", "--out", "run", "--no-baseline", *short])
 os.remove("run/result.json")
 main(["fit", "photos", "--out", "run", "--resume"])

@@ -110,12 +110,22 @@ def are_too_many(p_values: NDArray[np.float64], labels: int) -> bool:
 
     Of n images, the number below the k-th smallest of L held-out scores is then beta-binomial, with k and L + 1 - k.
     """
-    from scipy.stats import betabinom  # slow to import
-
     places = 2 ** np.arange(int(np.log2(max(TYPICAL * (labels + 1), 1))) + 1)
     below = np.searchsorted(np.sort(p_values), (places + 0.5) / (labels + 1))
-    chances = betabinom.sf(below - 1, len(p_values), places, labels + 1 - places)
+    chances = _chance_of_at_least(below, len(p_values), places, labels + 1 - places)
     return bool(chances.min() * len(places) < CHANCE)
+
+
+def _chance_of_at_least(
+    counts: NDArray[np.int64], images: int, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Of beta-binomial numbers. scipy.stats has this, but takes longer to import than all the rest."""
+    from scipy.special import betaln, gammaln
+
+    each = np.arange(images + 1)[:, None]
+    ways = gammaln(images + 1) - gammaln(each + 1) - gammaln(images - each + 1)
+    chances = np.exp(ways + betaln(each + first, images - each + second) - betaln(first, second))
+    return np.where(each >= counts, chances, 0).sum(axis=0)
 
 
 def write_belonging(path: Path, belonging: Belonging) -> None:

@@ -1,13 +1,28 @@
 """The two optimisers of the published results: SGD as in FixMatch and the paper, Adam as in MixMatch."""
 
+import inspect
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 SHARE = "share"  # of the learning rate, in each group of parameters
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+
+def _never_compiled(kind: type[Optimizer]) -> type[Optimizer]:
+    """The same optimiser without torch's guards against compiling it.
+
+    At the first step they import the compiler, which takes longer than importing torch.
+    """
+    guarded = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in guarded}
+    return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
+SGD, AdamW = _never_compiled(torch.optim.SGD), _never_compiled(torch.optim.AdamW)
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ def sgd(
         {"params": [p for p in net.parameters() if p in normalised], "weight_decay": 0.0},
     ]
     groups = _divided(groups, slow)
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
+    return SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
 
 
 def adam(
@@ -61,7 +76,7 @@ def adam(
         {"params": [p for p in net.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     groups = _divided(groups, slow)
-    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.999), fused=True)
+    return AdamW(groups, lr=lr, betas=(momentum, 0.999), fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -3,7 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import betabinom
 
+from cotrain.evaluation import outliers
 from cotrain.evaluation.outliers import (
     ByHeads,
     ByNeighbours,
@@ -106,3 +108,9 @@ def test_few_labels_alone_do_not_make_images_strange(strange: int, clear: float)
         scores = np.r_[rng.random(200 - strange), np.full(strange, -1)]
         found.append(are_too_many(p_values(scores, np.sort(rng.random(24))), 24))
     assert np.mean(found) <= clear if strange == 0 else np.mean(found) == clear
+
+
+def test_the_chance_is_that_of_scipys_beta_binomial() -> None:
+    places, counts = np.array([1, 2, 4, 8]), np.array([0, 5, 90, 200])
+    expected = betabinom.sf(counts - 1, 200, places, 25 - places)
+    np.testing.assert_allclose(outliers._chance_of_at_least(counts, 200, places, 25 - places), expected, atol=1e-12)
