@@ -10,23 +10,28 @@ export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-slow bench chaos fuzz check docs dist clean
+.PHONY: help demo test coverage test-system test-slow bench chaos fuzz check docs dist clean
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
 test: .venv/installed  ## linters, types, and the default tests
 	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not realdata" $(COVERAGE)
+	$(PYTEST) $(PARALLEL) -m "not system and not slow and not realdata" $(COVERAGE)
 
 coverage: COVERAGE = --cov
 coverage: test  ## the same, and the lines that no test runs; a fifth slower
 
+test-system: .venv/compiled  ## processes, browsers, repeated kills, whole studies; CI runs them too
+	$(PYTEST) $(PARALLEL) -m "system and not slow"
+
 test-slow: .venv/installed  ## the tests that take minutes
-	$(BIN)/python -m pytest -m "slow or realdata"
+	$(PYTEST) -m "slow or realdata"
 
 bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
@@ -60,8 +65,9 @@ clean:  ## remove what these commands made, except runs/
 	$(INSTALL) --editable '.[dev]'
 	touch $@
 
-.venv/compiled: .venv/installed cotrain/augment/kernel.py  # numba's cache: `make test` fills it while mypy runs
+.venv/compiled: .venv/installed cotrain/augment/kernel.py  # the kernels and the tests: `make test` does it while mypy runs
 	$(BIN)/python -m tests.kernels
+	$(PYTEST) --collect-only -q > /dev/null
 	touch $@
 
 .venv/installed-docs: .venv/installed

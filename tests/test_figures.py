@@ -24,6 +24,7 @@ def rows(table: Path) -> list[tuple[str, str]]:
         return [(row["path"], row["label"]) for row in csv.DictReader(lines)]
 
 
+@pytest.mark.system
 def test_made_photos_are_deterministic_and_labelled_as_asked(tmp_path: Path) -> None:
     for name, seed in (("one", 3), ("again", 3), ("other", 4)):
         made = run("made_photos.py", tmp_path / name, "--images", 16, "--labels", 1, "--side", 24, "--seed", seed)

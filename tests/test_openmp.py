@@ -56,6 +56,7 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> "tuple[bytes, subproces
     return trained(tmp_path_factory.mktemp("default"))
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP runtime here")
 def test_training_gets_the_setting_which_changes_no_weight(default, tmp_path: Path) -> None:
     weights, done = default

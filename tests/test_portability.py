@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.data.photos import by_class
 
 WITHOUT_UNIX = """
@@ -31,6 +33,7 @@ os.open = open_no_folder
 """
 
 
+@pytest.mark.system
 def test_training_on_a_folder_resuming_and_predicting_need_no_unix(tmp_path: Path) -> None:
     by_class(tmp_path / "photos")
     script = """

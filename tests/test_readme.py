@@ -51,7 +51,7 @@ def commands(page: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide/data.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/guide/data.md", marks=pytest.mark.system)])
 def test_the_commands_for_own_images_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: Dataset
 ) -> None:

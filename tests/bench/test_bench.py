@@ -68,6 +68,7 @@ def test_bare_operations_are_those_of_the_step() -> None:
     bare.run()
 
 
+@pytest.mark.system
 def test_workers_take_turns_and_report_their_times() -> None:
     task = Task(CONFIG.model_dump(), images=200, threads=1)
     timings = race(
@@ -103,6 +104,7 @@ def test_cheaper_steps_are_of_the_same_heads() -> None:
     assert (routed["name"], routed["heads"], routed["weak_pass"]) == ("mhct_routed", 5, "joint")
 
 
+@pytest.mark.system
 def test_a_setting_that_a_worker_cannot_have_is_one_line() -> None:
     task = Task(CONFIG.changed({"run.precision": "float16", "run.device": "cpu"}).model_dump(), images=200)
     with pytest.raises(ValueError, match="float16 is for GPUs"):

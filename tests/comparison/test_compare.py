@@ -107,6 +107,7 @@ def test_equal_time_gives_the_cheaper_methods_more_steps(tmp_path: Path) -> None
     assert int(table["supervised"]["steps"].replace(",", "")) > int(table["mhct"]["steps"].replace(",", ""))
 
 
+@pytest.mark.system
 def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = command(out, "--methods", "mhct,supervised", "--seeds", "2")
@@ -285,6 +286,7 @@ def test_a_run_of_another_split_in_the_comparison_is_refused(tmp_path: Path) -> 
         comparison.train(Console(quiet=True))
 
 
+@pytest.mark.system
 def test_a_run_that_was_killed_before_its_page_gets_it(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
 

@@ -60,6 +60,7 @@ def interrupted(arguments: list[str], batches: int, times: int) -> None:
     main()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_ctrl_c_keeps_the_rows_made_so_far(times: int, many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     out = tmp_path / "preds.csv"

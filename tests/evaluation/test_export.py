@@ -90,12 +90,10 @@ RUNS: dict[str, tuple[Callable[[], Dataset], str, dict[str, Any]]] = {  # data, 
     ),
     "lite0": (lambda: made_up(3, 16), "photos", {**FROZEN, "model.enlarge": 32, "run.runtime": "auto"}),
 }
-SLOW = {"lite0"}
+MARKS = {"wrn, colour, 1 head, logits": pytest.mark.system, "lite0": pytest.mark.slow}
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in RUNS]
-)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Exported]:
     """A run's folder and its exported file."""
     data, recipe, settings = RUNS[request.param]

@@ -39,6 +39,7 @@ def stopped(arguments: list[str], number: Signals, batches: int) -> Done:
     return Running(signalled, arguments, number, batches).wait()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("suffix", "more"), [("csv", []), ("parquet", []), ("deferred.csv", ["--defer-below", "0.9"])])
 def test_killed_again_and_again_the_table_has_the_same_bytes(
     suffix: str, more: list[str], many: Path, whole: dict[str, bytes], tmp_path: Path
@@ -54,6 +55,7 @@ def test_killed_again_and_again_the_table_has_the_same_bytes(
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM])
 def test_a_signal_keeps_what_is_done_and_says_how_to_resume(
     number: Signals, many: Path, whole: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -70,6 +72,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_resume(
     assert out.read_bytes() == whole["csv"]
 
 
+@pytest.mark.system
 def test_a_full_disk_keeps_the_predictions(many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     """The kernel refuses to let a file grow past the limit, as a full disk does."""
     for suffix in ("csv", "parquet"):
@@ -116,6 +119,7 @@ def one_of_two(arguments: list[str]) -> None:
     main(arguments)
 
 
+@pytest.mark.system
 def test_under_torchrun_each_process_writes_its_shard(
     many: Path, whole: dict[str, bytes], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -136,6 +136,7 @@ def test_workers_stay_only_a_few_batches_ahead(many: Path) -> None:
         assert sum(1 for _ in decoded) == 59
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("below", "most"), [(None, 40), (0.9, 100)])
 def test_memory_does_not_grow_with_the_number_of_images(
     below: float | None, most: int, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def test_a_handful_of_images_is_no_evidence(differing: int, word: str) -> None:
     assert of(np.array([True]), np.array([False])).word == "no clear difference"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("images", [60, 1000])
 def test_where_there_is_no_difference_it_is_seldom_said_that_there_is_one(
     images: int, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from tests.processes import Done, Running
 
 from .distribution import GUIDE, blocks_of_the_guide, install_the_guides_package
 
+pytestmark = pytest.mark.system
 SHORT = ["--steps", "2", "--optim.labelled", "4", "--optim.unlabelled", "8", "--run.report", "false"]
 ROOT = GUIDE.parent.parent.parent
 

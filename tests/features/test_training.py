@@ -118,6 +118,7 @@ def test_killed_the_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path) -
     assert ours == theirs
 
 
+@pytest.mark.system
 def test_two_processes_compute_what_one_does(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They also fill the bank: once, for both."""
     with monkeypatch.context() as patch:

@@ -50,6 +50,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder, finish(folder, base / "run", QUIET, SETTINGS)
 
 
+@pytest.mark.system
 def test_the_model_is_that_of_fit_bit_for_bit(finished: tuple[Path, Path], tmp_path: Path) -> None:
     folder, run = finished
     fitted = cotrain.fit(folder, out=tmp_path / "fit", settings=SETTINGS)

@@ -14,6 +14,8 @@ from tests.data.photos import by_class
 from tests.labelling.served import CLASSES, Client, command, photos, start, truth, visit
 from tests.processes import Done, Running
 
+pytestmark = pytest.mark.system
+
 
 def run(*words: object, **options: object) -> Done:
     return Running(command, [str(word) for word in words] + ["--no-browser"], **options).wait()

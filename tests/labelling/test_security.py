@@ -188,6 +188,7 @@ def mutated_path(rng: random.Random, path: str) -> str:
     return "/" + quote(rng.randbytes(rng.randrange(30)))
 
 
+@pytest.mark.system
 def test_a_thousand_mutated_requests_break_nothing_and_write_nothing_outside(tmp_path: Path) -> None:
     base = tmp_path / "base"
     folder = photos(base / "photos", 12)

@@ -18,7 +18,10 @@ from cotrain.features.runtime import compiled
 from cotrain.model import backbone as named
 
 # Imported by the tests that need it: it takes seconds, and every worker collects this file.
-pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed"),
+]
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # of the folders
 

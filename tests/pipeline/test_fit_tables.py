@@ -120,6 +120,7 @@ def test_a_table_without_a_column_of_the_model(run: Run, tmp_path: Path, capsys:
     assert "has no column 'malic_acid'" in capsys.readouterr().err
 
 
+@pytest.mark.system
 def test_the_onnx_file_gives_the_same_probabilities(run: Run, folder: Path, tmp_path: Path) -> None:
     exported = cotrain.export(run.folder, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

@@ -17,6 +17,7 @@ from tests.few_digits import few_digits_file
 from tests.pipeline import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
+pytestmark = pytest.mark.system
 STEPS = 16
 SETTINGS = (
     f"--optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "

@@ -71,7 +71,7 @@ def kept(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["one", "several"])
+@pytest.mark.parametrize("name", ["one", pytest.param("several", marks=pytest.mark.system)])
 def test_it_opens_from_disk_fits_and_is_readable(name: str, opened, tmp_path: Path) -> None:
     for width in WIDTHS:
         one = opened(name, width)
@@ -123,6 +123,7 @@ def test_tables_sort(opened) -> None:
     assert column(2) == sorted(column(2), key=str.lower)
 
 
+@pytest.mark.system
 def test_every_table_of_rows_sorts(opened) -> None:
     """By any column, either way. A matrix and the pictures of views are no rows to sort."""
     one = opened("one")

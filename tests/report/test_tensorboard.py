@@ -127,6 +127,7 @@ def test_without_test_images_or_with_four_channels_there_is_less_to_show(tmp_pat
     assert "confusion" in board(run.folder).Tags()["images"] and "views" not in board(run.folder).Tags()["images"]
 
 
+@pytest.mark.system
 def test_what_a_killed_run_wrote_beyond_its_checkpoint_is_hidden(
     toy: Dataset, tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from cotrain.studies.training import Training
 from tests.few_digits import few_digits
 from tests.studies.quick import QUICK, done, logits_of
 
-pytestmark = pytest.mark.usefixtures("known_pace")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("known_pace")]
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def test_there_are_seven_times_as_many_unlabelled_images_by_default(
     assert {(config.optim.labelled, config.unlabelled) for config in used} == {batch}
 
 
+@pytest.mark.system
 def test_networks_that_were_measured_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"original": 1.0, "three models": 2.0, "ours": 1.5}
 

@@ -41,6 +41,7 @@ def test_what_every_case_sets_cannot_be_set(which: str, key: str, value: object,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.system
 def test_a_killed_study_is_resumed(tmp_path: Path) -> None:
     words = ["study", "calibration", str(few_digits_file()), "--recipe", "digits", "--seeds", "1", "--labels", "20"]
     words += ["--steps", "12", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.checkpoint_every", "4"]
@@ -103,12 +104,14 @@ def test_the_trunk_ends_at_every_stage(backbone: str, cuts: list[str], papers: s
     assert counts == sorted(counts, reverse=True) and counts[0] > 2 * counts[-1]
 
 
+@pytest.mark.system
 def test_structures_are_compared_with_the_papers_cut(tmp_path: Path) -> None:
     rows = done("structure", tmp_path / "out", settings={"optim.steps": 2})
     assert [*rows] == ["none", "stem", "group1", "group2", "group3"]
     assert [name for name, row in rows.items() if not row["against the paper's cut"]] == ["group2"]
 
 
+@pytest.mark.system
 def test_calibration_agrees_with_the_saved_scores(tmp_path: Path) -> None:
     rows = done("calibration", tmp_path / "out", settings={"optim.steps": 12})
     assert [*rows] == [

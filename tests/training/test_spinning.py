@@ -37,6 +37,7 @@ assert torch.get_num_threads() == threads
 """
 
 
+@pytest.mark.system
 def test_a_sleeping_team_ends_the_spinning_of_a_program_that_loaded_torch_first() -> None:
     if (cpus := len(os.sched_getaffinity(0))) == 1:
         pytest.skip("one CPU has one OpenMP thread")
@@ -73,6 +74,7 @@ def test_a_user_who_decided_and_a_single_thread_are_left_alone(monkeypatch: pyte
         assert "watches for busy CPUs" not in names()
 
 
+@pytest.mark.system
 def test_time_without_a_cpu_is_counted() -> None:
     """Two threads of a child that share one CPU wait for it in turn."""
     program = f"""
