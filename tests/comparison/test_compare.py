@@ -252,6 +252,7 @@ def test_a_damaged_plan_and_a_file_in_the_way_are_named(tmp_path: Path, capsys: 
         assert expected in capsys.readouterr().err
 
 
+@pytest.mark.system
 def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
     done = processes.run(*command(tmp_path / "out", "--methods", "supervised"), signalled=Signal(SIGINT, 5))
     assert done.returncode == 130
