@@ -106,7 +106,10 @@ class RobustSettings(Settings):
         "and share",
     )
     trust_labels: float = Field(
-        1.0, gt=0, le=1, description="share of the labels to believe; the most disputed others are not used"
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the labels that are expected to be right; below 1, disputed labels count less",
     )
 
     @property

@@ -91,6 +91,7 @@ class Pool:
     images: int  # rows in the data set, labelled or not
     classes: int
     shares: Tensor | None = None  # (C,) of the classes among the unlabelled images, if they are known or estimated
+    weights: Tensor | None = None  # (L,) of the labels, from 0 to 1; None: all 1
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def fit_command(
         robust.class_shares: the share of each class among the unlabelled images. `equal`, `estimate`, or a table with
         the columns class and share. By default nothing is assumed.
     trust_labels
-        robust.trust_labels: the share of the labels to believe, such as 0.9. The most disputed others are not used.
+        robust.trust_labels: the share of the labels that you expect to be right, such as 0.9. Disputed ones count less.
     split
         A file written by `cotrain data split`, instead of a split drawn from the settings and the seed.
     """

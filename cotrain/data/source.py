@@ -37,11 +37,16 @@ class BatchSource(ABC):
         seed: int,
         device: torch.device,
         balanced: bool = False,
+        weights: NDArray[np.float64] | None = None,
     ) -> None:
-        """`balanced` draws labelled images of all classes equally often, however many there are of each."""
+        """`balanced` draws labelled images of all classes equally often, however many there are of each.
+
+        Among the labelled images of a class, each is drawn in proportion to its weight.
+        """
         self.labels = dataset.labels.to(device)
         self.labelled_rows = np.asarray(split.labelled)
         self.chances = equal_chances(dataset.labels.numpy()[self.labelled_rows]) if balanced else None
+        self.exchange = None if weights is None else Exchange(dataset.labels.numpy()[self.labelled_rows], weights)
         self.unlabelled_rows = np.asarray(split.unlabelled)
         self.views = views
         self.passes: dict[int, NDArray[np.int64]] = {}  # the current pass number and its shuffled unlabelled rows
@@ -54,7 +59,10 @@ class BatchSource(ABC):
 
     def _rows(self, step: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The labelled and the unlabelled rows of a step."""
-        rows = rng.choice(self.labelled_rows, self.labelled, p=self.chances)
+        places = rng.choice(len(self.labelled_rows), self.labelled, p=self.chances)
+        if self.exchange is not None:
+            places = self.exchange(places, np.random.default_rng((self.seed, step, 3)))
+        rows = self.labelled_rows[places]
         index = self._next_of_pass(step) if self.views.every_pass else rng.choice(self.unlabelled_rows, self.unlabelled)
         return rows, index
 
@@ -107,6 +115,28 @@ def equal_chances(labels: NDArray[np.int64]) -> NDArray[np.float64]:
     return weights / weights.sum()
 
 
+class Exchange:
+    """Exchanges some of the images drawn for others of their class, so that each is drawn in proportion to its weight.
+
+    As few as possible are exchanged: where all weights of a class are the same, none.
+    """
+
+    def __init__(self, labels: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """`labels` and `weights` (n,) of the images to draw."""
+        relative = weights * np.bincount(labels)[labels] / np.bincount(labels, weights)[labels]
+        self.kept = np.where(np.isclose(relative, 1), 1.0, relative)  # probability; above 1, certain
+        self.order = np.argsort(labels, kind="stable")
+        gain = np.maximum(self.kept - 1, 0)
+        self.until = np.cumsum(gain[self.order])
+        ends = self.until[np.cumsum(np.bincount(labels)) - 1]
+        self.first, self.width = np.concatenate([[0.0], ends[:-1]])[labels], np.diff(ends, prepend=0.0)[labels]
+
+    def __call__(self, places: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        keep, other = rng.random((2, len(places)))
+        at = np.searchsorted(self.until, self.first[places] + other * self.width[places], side="right")
+        return np.where(keep < self.kept[places], places, self.order[np.minimum(at, len(self.order) - 1)])
+
+
 class Source(BatchSource):
     """Makes the views of a step's images from their pixels.
 
@@ -129,9 +159,10 @@ class Source(BatchSource):
         part: tuple[int, int] = (0, 1),
         statistics: tuple[Sequence[float], Sequence[float]] | None = None,
         balanced: bool = False,
+        weights: NDArray[np.float64] | None = None,
     ) -> None:
         sizes = {"labelled": labelled, "unlabelled": unlabelled, "seed": seed}
-        super().__init__(dataset, split, views, **sizes, device=device, balanced=balanced)
+        super().__init__(dataset, split, views, **sizes, device=device, balanced=balanced, weights=weights)
         images = dataset.pixels
         check_fits(images, device)
         self.images = images.to(device) if isinstance(images, Tensor) else images

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.scores import Outputs
 
+Floats = NDArray[np.float64]
 SMALLEST = 1e-12
+TEMPERATURES = np.geomspace(0.3, 20, 40)
+SHARPNESS = 4
 IMPOSSIBLE = 0.02  # probability of a disputed label, at most
 
 
@@ -72,15 +76,31 @@ def dispute(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[n
     return np.where(np.bincount(labels, minlength=scores.shape[1])[labels] > 1, found, -np.inf)
 
 
-def most_disputed(scores: NDArray[np.float64], labels: NDArray[np.int64], share: float) -> NDArray[np.int64]:
-    """The places of the labels that are disputed most, at most this share of all and at most half of each class."""
-    amount = dispute(scores, labels)
-    left = np.bincount(labels, minlength=scores.shape[1]) // 2
-    found: list[int] = []
-    for place in np.argsort(-amount, kind="stable").tolist():
-        if len(found) >= round(share * len(labels)) or amount[place] <= 0:
-            break
-        if left[labels[place]] > 0:
-            left[labels[place]] -= 1
-            found.append(place)
-    return np.sort(np.array(found, np.int64))
+def label_weights(probabilities: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
+    """(L,) how much each label counts, by the probabilities (L, C) of heads that were trained without it.
+
+    A label counts as it is probable to be right, raised to SHARPNESS, in relation to the others of its class: the mean
+    of every class is 1. Otherwise a class that is hard to recognise, whose labels are all disputed, would be lost.
+    """
+    weights = probability_right(softened(probabilities, labels, trust), labels, trust) ** SHARPNESS
+    mean = np.bincount(labels, weights) / np.maximum(np.bincount(labels), 1)
+    return weights / mean[labels]
+
+
+def probability_right(probabilities: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
+    """(L,) if a share `trust` of the labels is right, and the others are any other class with the same probability."""
+    of_label = probabilities[np.arange(len(labels)), labels]
+    right, wrong = trust * of_label, (1 - trust) * (1 - of_label) / (probabilities.shape[1] - 1)
+    return right / (right + wrong)
+
+
+def softened(probabilities: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
+    """(L, C) at the temperature at which the labels are most probable, if a share `trust` of them is right.
+
+    The fewer labels the heads predict, the softer: what heads dispute that often err says little.
+    """
+    logs, rows = torch.from_numpy(probabilities).clamp(min=SMALLEST).log(), np.arange(len(labels))
+    tried = [(logs / temperature).softmax(dim=1).numpy() for temperature in TEMPERATURES]
+    of_label = np.array([each[rows, labels] for each in tried])
+    likelihood = np.log(trust * of_label + (1 - trust) * (1 - of_label) / (logs.shape[1] - 1) + SMALLEST).sum(axis=1)
+    return tried[int(likelihood.argmax())]

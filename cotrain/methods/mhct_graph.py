@@ -48,6 +48,8 @@ class GraphCoTraining(MultiHeadCoTraining):
     def refresh(self, learner: Learner, pool: Pool, look: Look) -> None:
         """Spread the labels over the graph of the training images. Given labels stay; rows without any stay zero.
 
+        A label of less weight spreads less, and leaves the rest of its image to the neighbours.
+
         If there are too many images for one graph, only those that training will use take part, and a sample of them
         makes the graph.
         """
@@ -59,17 +61,20 @@ class GraphCoTraining(MultiHeadCoTraining):
         if first:
             features, see = standardised(features, see)
         graph = neighbour_graph(features, self.neighbours, keep=first)
+        weights = torch.ones(len(pool.labels)) if pool.weights is None else pool.weights
+        given = weights.double()[:, None] * F.one_hot(pool.labels, pool.classes)
         seeds = torch.zeros(len(nodes), pool.classes, dtype=torch.float64)
         there = torch.isin(pool.labelled, nodes)
-        seeds[torch.searchsorted(nodes, pool.labelled[there]), pool.labels[there]] = 1
+        seeds[torch.searchsorted(nodes, pool.labelled[there])] = given[there]
         reached = propagate(graph, seeds.numpy(), self.reach)
         spread = torch.from_numpy(reached if pool.shares is None else aligned(reached, pool.shares.numpy()))
-        spread = torch.where(seeds.any(dim=1, keepdim=True), seeds, spread).float()
+        own = seeds.clamp(max=1)
+        spread = (own + (1 - own.sum(dim=1, keepdim=True)) * spread).float()
         keep(learner.memory, nodes, spread)
         for some, heard in attached(others, see, features, spread, self.neighbours):
             keep(learner.memory, some, heard)
         if not there.all():
-            keep(learner.memory, pool.labelled, F.one_hot(pool.labels, pool.classes).float())
+            keep(learner.memory, pool.labelled, given.clamp(max=1).float())
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled, weak, strong = self.predict(learner.net, batch)

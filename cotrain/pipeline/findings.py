@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.data import Dataset
+from cotrain.device import pick_device
 from cotrain.evaluation.neighbours import neighbours_of
 from cotrain.evaluation.outliers import (
     Belonging,
@@ -33,10 +34,10 @@ from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import safe, safe_path
 from cotrain.storage.writing import write_whole
-from cotrain.training.selection import Selection, selection_of
+from cotrain.training.loop import select
+from cotrain.training.selection import Selection
 
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
-ENOUGH_LABELS = 10  # per class, to leave some out
 STRANGERS = ("path", "row", "belongs", "class", "left_out")
 SUSPECTS = ("path", "row", "label", "proposed", "probability_of_label", "probability_of_proposed", "disputed")
 
@@ -62,7 +63,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     """
     config, rule = run.config, run.config.run.ensemble
     model = load(run.folder, device=config.run.device, model=config.model.own, use=METHOD)
-    chosen = selection_of(config, dataset, run.split)
+    chosen = select(config, dataset, run.split, pick_device(config.run.device))
     found = strangers_of(run, dataset, model, chosen, held_out)
     write_belonging(run.belonging_path, found.belonging)
     predicted = _classes(_logits(model, dataset, found.rows), rule)
@@ -80,7 +81,6 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     warnings = [
         *_of_strangers(estimated if clear else 0.0),
         *_of_labels(suspects, len(known.rows)),
-        *of_distrust(len(chosen.distrusted), len(run.split.labelled), classes),
         *without_pseudo_labels(predicted, dataset),
     ]
     return {
@@ -94,7 +94,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
         "suspect_labels": {
             "listed": len(suspects),
             "disputed": sum(one.disputed for one in suspects),
-            "distrusted": len(chosen.distrusted),
+            "distrusted": 0 if (weights := chosen.used.weights) is None else int((weights < 0.5).sum()),
             "held_out": known is held_out,
         },
         "class_shares": _shares(shares, dataset.classes, np.bincount(predicted, minlength=classes)),
@@ -156,15 +156,6 @@ def _of_labels(suspects: Sequence[Suspect], labels: int) -> Iterator[str]:
         yield (
             f"{disputed} of {labels} labels are disputed by the heads: they may be wrong, or the network cannot tell "
             f"these classes apart ({SUSPECT_LABELS})"
-        )
-
-
-def of_distrust(distrusted: int, labels: int, classes: int) -> Iterator[str]:
-    """Where labels are few, leaving right ones out costs more than the wrong ones do (docs/results/robustness.md)."""
-    if distrusted and labels < ENOUGH_LABELS * classes:
-        yield (
-            f"robust.trust_labels left out {distrusted} of {labels} labels; with fewer than {ENOUGH_LABELS} labels per "
-            f"class this can make the error higher: correct the labels in {SUSPECT_LABELS} instead"
         )
 
 

@@ -144,7 +144,7 @@ class Strangers(File):
 class SuspectLabels(File):
     listed: Count
     disputed: Count
-    distrusted: Count
+    distrusted: Count  # labels that count less than half; older versions left them out
     held_out: bool
 
 

@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -13,9 +15,10 @@ from cotrain.config import Config
 from cotrain.data import BankSource, BatchSource, Dataset, FeatureSource, Source, Split
 from cotrain.device import pick_precision
 from cotrain.evaluation.head_stats import warnings_of_log
-from cotrain.evaluation.outputs import Looking
+from cotrain.evaluation.outputs import Looking, head_logits
 from cotrain.model import MultiHead
 from cotrain.progress import say
+from cotrain.recipes import quick
 from cotrain.runs.interrupt import Interrupted, stop_requests
 from cotrain.runs.log import Log, StepProgress, Window, read_log
 from cotrain.runs.run import Run
@@ -24,9 +27,9 @@ from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.monitor import evaluations
 from cotrain.training.optim import learning_rate, set_learning_rate
-from cotrain.training.selection import selection_of
+from cotrain.training.selection import Rows, Selection, Used, known_shares, selection_of
 from cotrain.training.spinning import sleeping_when_busy
-from cotrain.training.state import State, begin, pool_of, restore, save, write_model
+from cotrain.training.state import State, begin, inputs_of, pool_of, restore, save, write_model
 from cotrain.types import Batch, Learner, Losses, Pool
 
 
@@ -70,21 +73,22 @@ def source_of(
     device: torch.device,
     ranks: Ranks = ALONE,
     kind: type[Source] = Source,
+    weights: NDArray[np.float64] | None = None,
 ) -> BatchSource:
     """The batches: views of pixels, of the features of a bank if the dataset has one, or of the rows of a table."""
     sizes = {"labelled": config.optim.labelled, "unlabelled": config.unlabelled, "seed": config.run.seed}
-    views, balanced = config.method.views, config.robust.balances
+    views, drawn = config.method.views, {"balanced": config.robust.balances, "weights": weights}
     if dataset.bank is not None:
-        return BankSource(dataset, split, views, device=device, balanced=balanced, **sizes)
+        return BankSource(dataset, split, views, device=device, **drawn, **sizes)
     if dataset.features is not None:
-        return FeatureSource(dataset, split, config.features, views, device=device, balanced=balanced, **sizes)
+        return FeatureSource(dataset, split, config.features, views, device=device, **drawn, **sizes)
     return kind(
         dataset,
         split,
         config.augment,
         views,
         device=device,
-        balanced=balanced,
+        **drawn,
         part=(ranks.rank, ranks.size),
         statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
         **sizes,
@@ -162,13 +166,14 @@ def train(
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
-    split, shares = ranks.from_first(lambda: selection_of(config, dataset, run.split).used)
+    used = ranks.from_first(lambda: select(config, dataset, run.split, device).used)
+    split = used.split
     state = begin(config, dataset, split, device)
     if saved := ranks.from_first(run.checkpoints.load):
         for note in restore(state, run, *saved, ranks):
             say(console, note)
-    source, pool = source_of(config, dataset, split, device, ranks), pool_of(dataset, split, shares)
-    objective = objective_of(config, state, device, ranks)
+    source = source_of(config, dataset, split, device, ranks, weights=used.weights)
+    pool, objective = pool_of(dataset, *used), objective_of(config, state, device, ranks)
     refresh_steps = frozenset(config.method.refresh_steps(pool, optim.steps, config.unlabelled))
     window, earlier, began = Window(), state.seconds, time.monotonic()
     with (
@@ -218,10 +223,24 @@ def train(
 def trained_net(config: Config, dataset: Dataset, split: Split, device: torch.device) -> MultiHead:
     """Train without a run folder, in seconds, and return the averaged network: for cross-validation on features."""
     keep_freed_memory()
-    split, shares = selection_of(config, dataset, split).used
-    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    pool = pool_of(dataset, split, shares)
-    objective = objective_of(config, state, device)
+    return _trained(config, dataset, select(config, dataset, split, device).used, device)
+
+
+def select(config: Config, dataset: Dataset, split: Split, device: torch.device) -> Selection:
+    """What training uses of this split. If labels may be wrong, short trainings without some of them judge these."""
+    short = quick(config, config.run.seed).changed({"robust.trust_labels": 1.0})
+
+    def judge(others: Split, rows: Rows) -> Tensor:
+        net = _trained(short, dataset, Used(others, known_shares(short, dataset)), device)
+        return head_logits(net, inputs_of(short, dataset, others), rows)
+
+    return selection_of(config, dataset, split, judge)
+
+
+def _trained(config: Config, dataset: Dataset, used: Used, device: torch.device) -> MultiHead:
+    state = begin(config, dataset, used.split, device)
+    source = source_of(config, dataset, used.split, device, weights=used.weights)
+    pool, objective = pool_of(dataset, *used), objective_of(config, state, device)
     refresh_steps = frozenset(config.method.refresh_steps(pool, config.optim.steps, config.unlabelled))
     for batch in source.batches(0, config.optim.steps, config.method.rates(state.memory)):
         if state.step in refresh_steps:

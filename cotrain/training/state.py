@@ -35,6 +35,7 @@ from cotrain.training.ema import Average
 from cotrain.training.optim import Slow, adam, sgd
 from cotrain.types import Pool, UserError
 
+Floats = NDArray[np.float64]
 MEASURED = 5_000  # unlabelled images whose features set the scale, at most
 
 
@@ -51,11 +52,11 @@ class State:
     seconds: float = 0.0
 
 
-def pool_of(dataset: Dataset, split: Split, shares: NDArray[np.float64] | None = None) -> Pool:
-    """`shares` are those of the classes among the unlabelled images, if a method may use them."""
+def pool_of(dataset: Dataset, split: Split, shares: Floats | None = None, weights: Floats | None = None) -> Pool:
+    """`shares` are those of the classes among the unlabelled images, `weights` those of the labels, if given."""
     labelled, unlabelled = torch.tensor(split.labelled), torch.tensor(split.unlabelled)
-    known = None if shares is None else torch.from_numpy(shares)
-    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes), known)
+    known = [None if each is None else torch.from_numpy(each) for each in (shares, weights)]
+    return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes), *known)
 
 
 def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:

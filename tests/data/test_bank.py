@@ -11,6 +11,7 @@ from cotrain import Dataset
 from cotrain.data import BankSource, Split, draw_split
 from cotrain.data.bank import Bank, choose_views, view_names
 from cotrain.data.inputs import FEATURES_AT_ONCE, BankInputs
+from cotrain.data.source import Exchange
 from cotrain.types import Batch, Views
 from tests.features.tiny import CONFIG, small_data
 
@@ -38,8 +39,10 @@ def split(data: Dataset) -> Split:
     return draw_split(data, CONFIG.data, seed=0)
 
 
-def source(data: Dataset, split: Split, views: Views, *, seed: int = 0) -> BankSource:
-    return BankSource(data, split, views, labelled=5, unlabelled=12, seed=seed, device=CPU)
+def source(
+    data: Dataset, split: Split, views: Views, *, seed: int = 0, weights: np.ndarray | None = None
+) -> BankSource:
+    return BankSource(data, split, views, labelled=5, unlabelled=12, seed=seed, device=CPU, weights=weights)
 
 
 def rows_and_views(features: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -102,6 +105,32 @@ def test_a_batch_depends_on_seed_and_step_only(data: Dataset, split: Split) -> N
         assert same(batch, in_order[step])
     assert not same(source(data, split, views, seed=1).batch(0), in_order[0])
     assert not same(in_order[0], in_order[1])
+
+
+def test_labels_are_drawn_in_proportion_to_their_weights_within_their_class() -> None:
+    labels, weights = np.array([2, 0, 0, 2, 0, 4, 2]), np.array([1.0, 0.5, 2.0, 1.0, 0.5, 0.2, 1.0])
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(labels), size=60_000)
+    exchanged = Exchange(labels, weights)(drawn, rng)
+    assert (labels[exchanged] == labels[drawn]).all()
+    found = np.bincount(exchanged, minlength=len(labels)) / len(drawn)
+    assert found == pytest.approx(np.array([1, 0.5, 2, 1, 0.5, 1, 1]) / len(labels), abs=0.01)
+    same_weights = labels != 0
+    assert (exchanged[same_weights[drawn]] == drawn[same_weights[drawn]]).all()
+
+
+def test_weights_change_the_labelled_rows_only_and_equal_weights_nothing(data: Dataset, split: Split) -> None:
+    views, count = Views(weak=1, strong=1), len(split.labelled)
+    plain, equal = source(data, split, views), source(data, split, views, weights=np.full(count, 0.3))
+    weights = np.where(np.arange(count) < count // 2, 0.01, 1.0)
+    weighted = source(data, split, views, weights=weights)
+    changed = 0
+    for step in range(10):
+        assert same(plain.batch(step), equal.batch(step))
+        some, other = plain.batch(step), weighted.batch(step)
+        assert torch.equal(some.unlabelled_rows, other.unlabelled_rows) and torch.equal(some.y, other.y)
+        changed += int((some.labelled_rows != other.labelled_rows).sum())
+    assert changed
 
 
 def test_the_rows_are_those_of_a_run_on_pixels(data: Dataset, split: Split) -> None:

@@ -40,6 +40,24 @@ def two_groups(seed: int) -> Tensor:
     return 0.3 * noise + torch.where(torch.arange(ROWS) % 2 == 0, 3.0, -3.0)[:, None]
 
 
+def spread_of(weights: Tensor | None) -> Tensor:
+    rows = torch.arange(ROWS)
+    learner = a_learner(METHOD, a_net(METHOD), step=0)
+    METHOD.refresh(
+        learner, Pool(rows[:3], torch.tensor([0, 1, 1]), rows, ROWS, 3, weights=weights), Points(two_groups(0))
+    )
+    return learner.memory["spread"]
+
+
+def test_a_label_of_little_weight_spreads_little_and_yields_to_its_neighbours() -> None:
+    """Row 2 is among the even rows, which are of class 0, but its label is 1."""
+    trusted, doubted = spread_of(None), spread_of(torch.tensor([1.0, 1.0, 0.1]))
+    assert trusted[2].tolist() == [0, 1, 0]
+    assert doubted[2, 0] > 0.5
+    assert doubted[4::2, 1].mean() < 0.5 * trusted[4::2, 1].mean()
+    assert torch.equal(spread_of(torch.ones(3)), trusted)
+
+
 @pytest.mark.parametrize("step", [0, 10])
 def test_labels_spread_within_their_group_as_a_dense_solve_says(step: int) -> None:
     """Over the features of the trunk at first, then over what the three heads have learned."""

@@ -13,11 +13,12 @@ import torch
 import cotrain
 from cotrain import Config, Dataset
 from cotrain.data import draw_split
-from cotrain.pipeline.findings import of_distrust, without_pseudo_labels
+from cotrain.pipeline.findings import without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
-from cotrain.training.selection import Selection, selection_of
+from cotrain.training.loop import select
+from cotrain.training.selection import Selection
 from cotrain.types import UserError
 from tests.features.tiny import CONFIG, known, opened, pictures, small_data
 from tests.report.reading import Read, words
@@ -127,12 +128,6 @@ def test_a_class_without_pseudo_labels_is_named() -> None:
     assert warning.startswith("no unlabelled image gets the class 1")
 
 
-def test_leaving_out_some_of_few_labels_is_warned_of() -> None:
-    (warning,) = of_distrust(8, 40, 5)
-    assert "left out 8 of 40 labels" in warning and "suspect_labels.csv" in warning
-    assert not [*of_distrust(8, 50, 5)] and not [*of_distrust(0, 40, 5)]
-
-
 def test_without_junk_nothing_is_left_out() -> None:
     clean = replace(with_junk(), train=np.arange(40))
     assert len(selected({}, opened(clean, ROBUST)).left_out) == 0
@@ -140,28 +135,35 @@ def test_without_junk_nothing_is_left_out() -> None:
 
 def selected(changes: dict[str, Any], dataset: Dataset) -> Selection:
     config = ROBUST.changed(changes)
-    return selection_of(config, dataset, draw_split(dataset, config.data, 0))
+    return select(config, dataset, draw_split(dataset, config.data, 0), torch.device("cpu"))
 
 
-def test_distrusted_labels_are_not_used() -> None:
-    chosen = selected({"robust.trust_labels": 0.95, "robust.false_alarms": 0.0}, opened(with_junk(), ROBUST))
-    assert chosen.distrusted.tolist() == [0]
-    assert 0 not in chosen.split.labelled and 0 in chosen.split.unlabelled
-    assert len(chosen.left_out) == 0
+def test_a_wrong_label_counts_less_than_the_others() -> None:
+    changes = {"robust.trust_labels": 0.95, "robust.false_alarms": 0.0, "optim.steps": 40}
+    chosen = selected(changes, opened(with_junk(), ROBUST))
+    weights = chosen.used.weights
+    assert weights is not None and len(weights) == len(chosen.used.split.labelled) == LABELS
+    assert weights.argmin() == 0 and weights[0] < 0.5
+    assert (weights[1:] > 0.5).all()
+    assert 0 in chosen.used.split.unlabelled and len(chosen.left_out) == 0
+
+
+def test_without_doubt_every_label_counts_the_same() -> None:
+    assert selected({"robust.trust_labels": 1.0}, opened(with_junk(), ROBUST)).used.weights is None
 
 
 def test_even_if_every_unlabelled_image_is_junk_training_goes_on() -> None:
     only_junk = replace(with_junk(), train=np.concatenate([np.arange(LABELS), np.arange(40, 40 + JUNK)]))
     chosen = selected({"data.include_labelled": False}, opened(only_junk, ROBUST))
-    assert len(chosen.split.unlabelled) == JUNK - len(chosen.left_out) > 0
+    assert len(chosen.used.split.unlabelled) == JUNK - len(chosen.left_out) > 0
 
 
 def test_class_shares_reach_the_method(tmp_path: Path) -> None:
     data = with_junk()
-    assert selected({"robust.class_shares": "equal"}, data).shares == pytest.approx([1 / 3] * 3)
+    assert selected({"robust.class_shares": "equal"}, data).used.shares == pytest.approx([1 / 3] * 3)
     table = tmp_path / "shares.csv"
     table.write_text("class,share\n0,0.5\n1,0.3\n2,0.2\n")
-    assert selected({"robust.class_shares": str(table)}, data).shares == pytest.approx([0.5, 0.3, 0.2])
+    assert selected({"robust.class_shares": str(table)}, data).used.shares == pytest.approx([0.5, 0.3, 0.2])
     with pytest.raises(UserError, match="cannot read the class shares nowhere"):
         selected({"robust.class_shares": "nowhere"}, data)
 
@@ -172,5 +174,7 @@ def test_a_class_with_one_label_does_not_stop_it() -> None:
     labels[torch.arange(LABELS)[labels[:LABELS] == 2][1:]] = -1
     changes = {"robust.class_shares": "estimate", "robust.trust_labels": 0.5}
     chosen = selected(changes, opened(replace(data, labels=labels), ROBUST))
-    assert 2 in labels[list(chosen.split.labelled)]
-    assert chosen.shares is not None and np.isfinite(chosen.shares).all()
+    used = chosen.used
+    assert used.weights is not None and np.isfinite(used.weights).all()
+    assert used.weights[labels[list(used.split.labelled)] == 2] == pytest.approx([1])
+    assert used.shares is not None and np.isfinite(used.shares).all()
