@@ -28,10 +28,10 @@ from cotrain.evaluation.neighbours import neighbours_of, pooled
 from cotrain.evaluation.outliers import by_neighbours, training_p_values
 from cotrain.evaluation.outputs import head_logits
 from cotrain.evaluation.suspects import dispute
+from cotrain.labelling.learning import quick
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import logistic_net
 from cotrain.pipeline.crossvalidation import folds_of
-from cotrain.recipes import quick
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

@@ -5,15 +5,12 @@ A recipe's docstring gives the command, its cost, and the result to expect.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from cotrain.augment import PRESETS
 from cotrain.config import Config, DataSettings, ModelSettings, OptimSettings, RobustSettings, RunSettings
 from cotrain.methods import METHODS
 from cotrain.types import UserError
 
-QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
-FASTER = 2  # times the learning rate, because there are fewer steps
 NO_FLIP = PRESETS["paper"].model_copy(update={"flip": False})
 
 
@@ -186,16 +183,6 @@ def as_released(config: Config) -> Config:
             "run.ensemble": "logits",
         }
     )
-
-
-def quick(config: Config, seed: int) -> Config:
-    """The same heads and method, trained in a second or two on the features of a frozen trunk."""
-    usual = {"steps": config.optim.steps, "labelled": config.optim.labelled, "unlabelled": config.unlabelled}
-    changes: dict[str, Any] = {f"optim.{name}": min(most, usual[name]) for name, most in QUICK.items()}
-    if config.optim.steps > QUICK["steps"]:
-        changes["optim.lr"] = FASTER * config.optim.lr
-    changes["robust.false_alarms"] = 0.0  # people mark strangers themselves, and it takes a second
-    return config.changed({**changes, "run.seed": seed})
 
 
 READINGS: dict[str, Callable[[Config], Config]] = {"paper": lambda config: config, "code": as_released}

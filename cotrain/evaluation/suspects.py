@@ -13,7 +13,7 @@ from cotrain.runs.scores import Outputs
 Floats = NDArray[np.float64]
 SMALLEST = 1e-12
 TEMPERATURES = np.geomspace(0.3, 20, 40)
-SHARPNESS = 4
+SMALLEST_SCORE = 1e-6
 IMPOSSIBLE = 0.02  # probability of a disputed label, at most
 
 
@@ -76,13 +76,14 @@ def dispute(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[n
     return np.where(np.bincount(labels, minlength=scores.shape[1])[labels] > 1, found, -np.inf)
 
 
-def label_weights(probabilities: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
-    """(L,) how much each label counts, by the probabilities (L, C) of heads that were trained without it.
+def label_weights(scores: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
+    """(L,) how much each label counts, by held-out scores (L, C), such as what reaches the image from other labels.
 
-    A label counts as it is probable to be right, raised to SHARPNESS, in relation to the others of its class: the mean
-    of every class is 1. Otherwise a class that is hard to recognise, whose labels are all disputed, would be lost.
+    A label counts as it is probable to be right, in relation to the others of its class: the mean of every class is 1.
+    Otherwise a class that is hard to recognise, whose labels are all disputed, would be lost.
     """
-    weights = probability_right(softened(probabilities, labels, trust), labels, trust) ** SHARPNESS
+    probabilities = (scores + SMALLEST_SCORE) / (scores + SMALLEST_SCORE).sum(axis=1, keepdims=True)
+    weights = probability_right(softened(probabilities, labels, trust), labels, trust)
     mean = np.bincount(labels, weights) / np.maximum(np.bincount(labels), 1)
     return weights / mean[labels]
 
@@ -97,7 +98,8 @@ def probability_right(probabilities: Floats, labels: NDArray[np.int64], trust: f
 def softened(probabilities: Floats, labels: NDArray[np.int64], trust: float) -> Floats:
     """(L, C) at the temperature at which the labels are most probable, if a share `trust` of them is right.
 
-    The fewer labels the heads predict, the softer: what heads dispute that often err says little.
+    The more labels are disputed beyond those that are expected to be wrong, the softer: a judge that often errs says
+    little.
     """
     logs, rows = torch.from_numpy(probabilities).clamp(min=SMALLEST).log(), np.arange(len(labels))
     tried = [(logs / temperature).softmax(dim=1).numpy() for temperature in TEMPERATURES]

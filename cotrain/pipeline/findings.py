@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.data import Dataset
-from cotrain.device import pick_device
 from cotrain.evaluation.neighbours import neighbours_of
 from cotrain.evaluation.outliers import (
     Belonging,
@@ -34,8 +33,7 @@ from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import safe, safe_path
 from cotrain.storage.writing import write_whole
-from cotrain.training.loop import select
-from cotrain.training.selection import Selection
+from cotrain.training.selection import Selection, selection_of
 
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
 STRANGERS = ("path", "row", "belongs", "class", "left_out")
@@ -63,7 +61,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     """
     config, rule = run.config, run.config.run.ensemble
     model = load(run.folder, device=config.run.device, model=config.model.own, use=METHOD)
-    chosen = select(config, dataset, run.split, pick_device(config.run.device))
+    chosen = selection_of(config, dataset, run.split)
     found = strangers_of(run, dataset, model, chosen, held_out)
     write_belonging(run.belonging_path, found.belonging)
     predicted = _classes(_logits(model, dataset, found.rows), rule)

@@ -103,10 +103,8 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
             f"no test {dataset.unit}s were provided, so {len(split.test):,} labelled {dataset.unit}s are set aside for "
             "testing (data.test_share=0 trains on all)"
         )
-    if config.robust.class_shares == "estimate" and not has_frozen_trunk(config):
-        yield "robust.class_shares=estimate needs a frozen pretrained network; it has no effect here"
-    if config.robust.trust_labels < 1 and not (has_frozen_trunk(config) or dataset.has_features):
-        yield "robust.trust_labels needs a frozen pretrained network or a table of features; it has no effect here"
+    if (config.robust.trust_labels < 1 or config.robust.class_shares == "estimate") and not has_frozen_trunk(config):
+        yield "robust.trust_labels and class_shares=estimate need a frozen pretrained network; they have no effect here"
     if leaked := len(leaks(dataset, split)):
         yield (
             f"{leaked:,} of {len(split.test):,} test {dataset.unit}s are also training {dataset.unit}s, so the error "

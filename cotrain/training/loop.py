@@ -15,10 +15,9 @@ from cotrain.config import Config
 from cotrain.data import BankSource, BatchSource, Dataset, FeatureSource, Source, Split
 from cotrain.device import pick_precision
 from cotrain.evaluation.head_stats import warnings_of_log
-from cotrain.evaluation.outputs import Looking, head_logits
+from cotrain.evaluation.outputs import Looking
 from cotrain.model import MultiHead
 from cotrain.progress import say
-from cotrain.recipes import quick
 from cotrain.runs.interrupt import Interrupted, stop_requests
 from cotrain.runs.log import Log, StepProgress, Window, read_log
 from cotrain.runs.run import Run
@@ -27,9 +26,9 @@ from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.monitor import evaluations
 from cotrain.training.optim import learning_rate, set_learning_rate
-from cotrain.training.selection import Rows, Selection, Used, known_shares, selection_of
+from cotrain.training.selection import selection_of
 from cotrain.training.spinning import sleeping_when_busy
-from cotrain.training.state import State, begin, inputs_of, pool_of, restore, save, write_model
+from cotrain.training.state import State, begin, pool_of, restore, save, write_model
 from cotrain.types import Batch, Learner, Losses, Pool
 
 
@@ -166,7 +165,7 @@ def train(
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
-    used = ranks.from_first(lambda: select(config, dataset, run.split, device).used)
+    used = ranks.from_first(lambda: selection_of(config, dataset, run.split).used)
     split = used.split
     state = begin(config, dataset, split, device)
     if saved := ranks.from_first(run.checkpoints.load):
@@ -223,21 +222,7 @@ def train(
 def trained_net(config: Config, dataset: Dataset, split: Split, device: torch.device) -> MultiHead:
     """Train without a run folder, in seconds, and return the averaged network: for cross-validation on features."""
     keep_freed_memory()
-    return _trained(config, dataset, select(config, dataset, split, device).used, device)
-
-
-def select(config: Config, dataset: Dataset, split: Split, device: torch.device) -> Selection:
-    """What training uses of this split. If labels may be wrong, short trainings without some of them judge these."""
-    short = quick(config, config.run.seed).changed({"robust.trust_labels": 1.0})
-
-    def judge(others: Split, rows: Rows) -> Tensor:
-        net = _trained(short, dataset, Used(others, known_shares(short, dataset)), device)
-        return head_logits(net, inputs_of(short, dataset, others), rows)
-
-    return selection_of(config, dataset, split, judge)
-
-
-def _trained(config: Config, dataset: Dataset, used: Used, device: torch.device) -> MultiHead:
+    used = selection_of(config, dataset, split).used
     state = begin(config, dataset, used.split, device)
     source = source_of(config, dataset, used.split, device, weights=used.weights)
     pool, objective = pool_of(dataset, *used), objective_of(config, state, device)

@@ -1,31 +1,26 @@
 """What training uses: without images that seem to belong to no class, and each label as far as it can be trusted.
 
-Both are found before training, in seconds, on the features of a frozen trunk. Methods do not know of it: they get a
-smaller split, batches in which doubtful labels are rarer, and the class shares if these are known.
+It needs the features of a frozen trunk, and takes a second or two before training. Methods do not know of it: they get
+a smaller split, batches in which doubtful labels are rarer, and the class shares if these are known.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
-from cotrain.evaluation.neighbours import Neighbours, neighbours_of, stratified
+from cotrain.evaluation.neighbours import Neighbours, neighbours_of
 from cotrain.evaluation.outliers import by_neighbours, share_of_strangers, training_p_values
 from cotrain.evaluation.shares import Shares, estimate_shares, read_shares
 from cotrain.evaluation.suspects import label_weights
-from cotrain.ops import ensemble_probabilities
 
 Rows = NDArray[np.int64]
 Weights = NDArray[np.float64]
-Judge = Callable[[Split, Rows], Tensor]  # trains on a split; the logits (H, n, C) for other rows
 SUSPICIOUS = 0.05  # share of images of no class from which on any are left out: without junk, it would cost a little
-FOLDS = 5
 
 
 def _no_rows() -> Rows:
@@ -49,17 +44,13 @@ class Selection:
     neighbours: Neighbours | None = None
 
 
-def selection_of(config: Config, dataset: Dataset, split: Split, judge: Judge) -> Selection:
-    """The selection for these settings; without features, and for a method without unlabelled images, everything."""
+def selection_of(config: Config, dataset: Dataset, split: Split) -> Selection:
+    """The selection for these settings; without a bank, everything is used."""
     robust, shares = config.robust, known_shares(config, dataset)
-    if not (dataset.has_features and config.method.views.any_unlabelled):
+    if dataset.bank is None or not config.method.views.any_unlabelled:
         return Selection(Used(split, shares))
-    weights = None
-    if robust.trust_labels < 1:
-        held_out = held_out_probabilities(config, dataset, split, judge)
-        weights = label_weights(held_out, dataset.labels.numpy()[list(split.labelled)], robust.trust_labels)
-    if dataset.bank is None or not (robust.false_alarms or robust.class_shares == "estimate"):
-        return Selection(Used(split, shares, weights))
+    if not (robust.false_alarms or robust.trust_labels < 1 or robust.class_shares == "estimate"):
+        return Selection(Used(split, shares))
     known = neighbours_of(dataset, split, config.run.seed)
     belonging = by_neighbours(known)
     others = np.setdiff1d(split.unlabelled, split.labelled).astype(np.int64)
@@ -73,19 +64,8 @@ def selection_of(config: Config, dataset: Dataset, split: Split, judge: Judge) -
         guesses = known.guesses[kept if kept.any() else known.labelled]
         shares = estimate_shares(known.labels, known.held_out_guesses, guesses, len(dataset.classes)).share
     chosen = split.model_copy(update={"unlabelled": tuple(np.setdiff1d(split.unlabelled, left_out).tolist())})
+    weights = label_weights(known.held_out, known.labels, robust.trust_labels) if robust.trust_labels < 1 else None
     return Selection(Used(chosen, shares, weights), left_out, known)
-
-
-def held_out_probabilities(config: Config, dataset: Dataset, split: Split, judge: Judge) -> NDArray[np.float64]:
-    """(L, C) for the labelled images, by heads that were trained without the labels of their fold."""
-    rows = np.asarray(split.labelled)
-    fold = stratified(dataset.labels.numpy()[rows], min(FOLDS, len(rows)), config.run.seed)
-    found = np.empty((len(rows), len(dataset.classes)))
-    for number in range(fold.max() + 1):
-        others = split.model_copy(update={"labelled": tuple(rows[fold != number].tolist())})
-        logits = judge(others, rows[fold == number])
-        found[fold == number] = ensemble_probabilities(logits, config.run.ensemble).numpy()
-    return found
 
 
 def known_shares(config: Config, dataset: Dataset) -> Shares | None:

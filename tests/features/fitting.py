@@ -9,7 +9,8 @@ import cotrain
 from tests.features.tiny import CONFIG, known, small_data
 from tests.processes import Signal, send_after_steps
 
-DROPOUT = CONFIG.changed({"model.dropout": 0.3, "optim.steps": 10})
+DOUBTED = CONFIG.changed({"robust.trust_labels": 0.4})
+DROPOUT = DOUBTED.changed({"model.dropout": 0.3, "optim.steps": 10})
 
 
 def fit_killed(out: Path, steps: int) -> None:
@@ -23,4 +24,4 @@ def fit_killed(out: Path, steps: int) -> None:
 def fit_one_rank(out: Path) -> None:
     torch.set_num_threads(1)
     with known():
-        cotrain.fit(small_data(), out=out, config=CONFIG)
+        cotrain.fit(small_data(), out=out, config=DOUBTED)

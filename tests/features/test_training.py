@@ -16,8 +16,9 @@ from cotrain.model.pretrained import Standardise
 from cotrain.runs.log import read_log
 from cotrain.training.checks import check_trainable
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
+from cotrain.training.selection import selection_of
 from cotrain.training.state import begin, pool_of
-from tests.features.fitting import DROPOUT, fit_killed, fit_one_rank
+from tests.features.fitting import DOUBTED, DROPOUT, fit_killed, fit_one_rank
 from tests.features.tiny import CONFIG, Counting, only_bank, opened, pictures, pretrained_convolution, small_data
 from tests.processes import Running, torchrun
 
@@ -108,6 +109,14 @@ def test_a_finished_run_has_a_page_and_a_baseline(data: Dataset, tmp_path: Path)
     assert "tiny" in page
 
 
+def test_the_next_tests_draw_doubtful_labels_less_often(data: Dataset) -> None:
+    banked = opened(data)
+    split, _, weights = selection_of(DOUBTED, banked, draw_split(data, DOUBTED.data, 0)).used
+    plain, weighed = (source_of(DOUBTED, banked, split, CPU, weights=each) for each in (None, weights))
+    steps = range(DOUBTED.optim.steps)
+    assert any((plain.batch(step).labelled_rows != weighed.batch(step).labelled_rows).any() for step in steps)
+
+
 def test_killed_the_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path) -> None:
     killed = Running(fit_killed, tmp_path / "killed", 7).wait()
     assert killed.returncode == -SIGKILL
@@ -126,7 +135,7 @@ def test_two_processes_compute_what_one_does(data: Dataset, tmp_path: Path, monk
         done = torchrun(fit_one_rank, tmp_path / "two").wait()
     assert done.returncode == 0, done.stderr
     assert only_bank(tmp_path / "home").joinpath("plain.done").read_bytes() == bytes([1] * 56)
-    cotrain.fit(data, out=tmp_path / "one", config=CONFIG)
+    cotrain.fit(data, out=tmp_path / "one", config=DOUBTED)
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()
     for key, tensor in one.items():

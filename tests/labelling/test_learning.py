@@ -14,8 +14,8 @@ from cotrain import from_arrays
 from cotrain.data import Dataset, Split
 from cotrain.labelling import estimating
 from cotrain.labelling.estimating import HeldOut, advice, audit_point, calibrated, extended, held_out
-from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config
-from cotrain.recipes import quick, recipe_named
+from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
+from cotrain.recipes import recipe_named
 from cotrain.types import UserError
 from tests.features.tiny import opened, pictures, small_data
 from tests.labelling.learned import CLASSES, LEARNS, a_teacher, answered, estimated, truth, without_row

@@ -17,8 +17,7 @@ from cotrain.pipeline.findings import without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
-from cotrain.training.loop import select
-from cotrain.training.selection import Selection
+from cotrain.training.selection import Selection, selection_of
 from cotrain.types import UserError
 from tests.features.tiny import CONFIG, known, opened, pictures, small_data
 from tests.report.reading import Read, words
@@ -135,11 +134,11 @@ def test_without_junk_nothing_is_left_out() -> None:
 
 def selected(changes: dict[str, Any], dataset: Dataset) -> Selection:
     config = ROBUST.changed(changes)
-    return select(config, dataset, draw_split(dataset, config.data, 0), torch.device("cpu"))
+    return selection_of(config, dataset, draw_split(dataset, config.data, 0))
 
 
 def test_a_wrong_label_counts_less_than_the_others() -> None:
-    changes = {"robust.trust_labels": 0.95, "robust.false_alarms": 0.0, "optim.steps": 40}
+    changes = {"robust.trust_labels": 0.95, "robust.false_alarms": 0.0}
     chosen = selected(changes, opened(with_junk(), ROBUST))
     weights = chosen.used.weights
     assert weights is not None and len(weights) == len(chosen.used.split.labelled) == LABELS
