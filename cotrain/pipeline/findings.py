@@ -78,7 +78,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     clear = bool(len(found.rows)) and are_too_many(found.p_values, found.labels)
     warnings = [
         *_of_strangers(estimated if clear else 0.0),
-        *_of_labels(suspects, len(known.rows)),
+        *many_disputed(suspects, len(known.rows)),
         *without_pseudo_labels(predicted, dataset),
     ]
     return {
@@ -149,7 +149,7 @@ def _of_strangers(estimated: float) -> Iterator[str]:
         )
 
 
-def _of_labels(suspects: Sequence[Suspect], labels: int) -> Iterator[str]:
+def many_disputed(suspects: Sequence[Suspect], labels: int) -> Iterator[str]:
     if (disputed := sum(one.disputed for one in suspects)) and disputed >= MANY * labels:
         yield (
             f"{disputed} of {labels} labels are disputed by the heads: they may be wrong, or the network cannot tell "

@@ -1,9 +1,11 @@
 """`fit` on a folder as it is: what it finds and writes, with a bank and for a network from scratch."""
 
 import csv
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ import torch
 import cotrain
 from cotrain import Config, Dataset
 from cotrain.data import draw_split
-from cotrain.pipeline.findings import without_pseudo_labels
+from cotrain.evaluation.suspects import Suspect
+from cotrain.pipeline.findings import many_disputed, without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
+from cotrain.pipeline.messages import warnings_about
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
 from cotrain.training.selection import Selection, selection_of
@@ -127,6 +131,20 @@ def test_a_class_without_pseudo_labels_is_named() -> None:
     assert warning.startswith("no unlabelled image gets the class 1")
 
 
+def test_if_every_label_is_disputed_there_is_a_warning() -> None:
+    every = [Suspect(row, label=0, proposed=1, of_label=0.01, of_proposed=0.99, disputed=True) for row in range(5)]
+    (warning,) = many_disputed(every, 5)
+    assert warning.startswith("5 of 5 labels are disputed by the heads") and "suspect_labels.csv" in warning
+    assert not [*many_disputed([], 5)]
+
+
+def test_what_has_no_effect_from_scratch_is_said(tiny: Config, toy: Dataset) -> None:
+    config = tiny.changed({"robust.trust_labels": 0.9, "data.labels": 10})
+    split = draw_split(toy, config.data, 0)
+    assert any("trust_labels" in line and "no effect here" in line for line in warnings_about(toy, split, config))
+    assert selection_of(config, toy, split).used == (split, None, None)
+
+
 def test_without_junk_nothing_is_left_out() -> None:
     clean = replace(with_junk(), train=np.arange(40))
     assert len(selected({}, opened(clean, ROBUST)).left_out) == 0
@@ -145,6 +163,17 @@ def test_a_wrong_label_counts_less_than_the_others() -> None:
     assert weights.argmin() == 0 and weights[0] < 0.5
     assert (weights[1:] > 0.5).all()
     assert 0 in chosen.used.split.unlabelled and len(chosen.left_out) == 0
+
+
+def test_the_page_and_the_result_count_labels_of_little_weight(fitted: Fitted, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    copytree(fitted.folder, folder)
+    result = json.loads((folder / "result.json").read_text())
+    assert result["suspect_labels"]["distrusted"] == 0
+    result["suspect_labels"]["distrusted"] = 1
+    (folder / "result.json").write_text(json.dumps(result))
+    said = words(Read(page([show(Subject(Run.open(folder), with_junk()))])), "folder")
+    assert "1 label counted less than half in training, because it is more likely wrong than right" in said
 
 
 def test_without_doubt_every_label_counts_the_same() -> None:
