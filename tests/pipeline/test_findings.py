@@ -173,7 +173,7 @@ def test_the_page_and_the_result_count_labels_of_little_weight(fitted: Fitted, t
     result["suspect_labels"]["distrusted"] = 1
     (folder / "result.json").write_text(json.dumps(result))
     said = words(Read(page([show(Subject(Run.open(folder), with_junk()))])), "folder")
-    assert "1 label counted less than half in training, because it is more likely wrong than right" in said
+    assert "1 label counted less than half in training, because the neighbours of its image dispute it" in said
 
 
 def test_without_doubt_every_label_counts_the_same() -> None:
