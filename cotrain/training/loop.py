@@ -76,18 +76,21 @@ def source_of(
 ) -> BatchSource:
     """The batches: views of pixels, of the features of a bank if the dataset has one, or of the rows of a table."""
     sizes = {"labelled": config.optim.labelled, "unlabelled": config.unlabelled, "seed": config.run.seed}
-    views, drawn = config.method.views, {"balanced": config.robust.balances, "weights": weights}
+    views, balanced = config.method.views, config.robust.balances
     if dataset.bank is not None:
-        return BankSource(dataset, split, views, device=device, **drawn, **sizes)
+        return BankSource(dataset, split, views, device=device, balanced=balanced, weights=weights, **sizes)
     if dataset.features is not None:
-        return FeatureSource(dataset, split, config.features, views, device=device, **drawn, **sizes)
+        return FeatureSource(
+            dataset, split, config.features, views, device=device, balanced=balanced, weights=weights, **sizes
+        )
     return kind(
         dataset,
         split,
         config.augment,
         views,
         device=device,
-        **drawn,
+        balanced=balanced,
+        weights=weights,
         part=(ranks.rank, ranks.size),
         statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
         **sizes,
