@@ -24,6 +24,7 @@ from benchmarks.__main__ import RESULTS, markdown
 from cotrain.bench.race import race
 from cotrain.bench.table import Bench
 from cotrain.bench.worker import Task, made_up_images
+from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import append_facts
 from cotrain.recipes import recipe_named
 
@@ -75,7 +76,7 @@ def pool(place: Path, images: int) -> Path:
     with open(path, "wb") as file:
         for _ in range(images // len(few)):
             file.write(few.data)
-    append_facts(path, {"shape": [images, 32, 32, 3]})
+    append_facts(path, Facts((images, 32, 32, 3)))
     return path
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import torch
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.table import Table
 
 from cotrain.cli.bench import bench_command
@@ -35,6 +35,7 @@ app = App(
     help="Train an image classifier from a few labelled and many unlabelled images with Multi-Head Co-Training.",
     version=versions()["cotrain"],
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(json_dict=False, json_list=False),  # a file may be called [1].png
 )
 console = terminal()
 ALL_RANKS = 2**31

@@ -92,7 +92,7 @@ def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
     table.add_row("by cross-validation over", how)
     if (against := checked["against"]) is not None:
         points = f"{against['difference']:+.1f} points ({against['low']:+.1f} to {against['high']:+.1f})"
-        table.add_row(f"against {NAMES[against['baseline']]}", f"{against['word']}: {points}")
+        table.add_row(f"against {NAMES.get(against['baseline'], against['baseline'])}", f"{against['word']}: {points}")
 
 
 def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:

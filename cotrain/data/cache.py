@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,38 +16,28 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from cotrain.data.decode import GREY, Unreadable, read_image, read_images
-from cotrain.data.files import FILES_PER_TASK, Found, Workers, in_parts, worker_count
+from cotrain.data.files import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
 from cotrain.data.home import home, one_at_a_time
+from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.progress import counted, say
 from cotrain.storage.writing import new_file, remove_abandoned
 from cotrain.types import UserError
 
-VERSION = 3
+VERSION = 4
 LARGEST_KEPT = 96  # images that all share one size keep it, up to this side
 LARGEST_GREY = 64
 
-Header = list[Any]  # height, width, mode
-File = tuple[str, int, int, int]  # path, size, and times of its last changes
+UNKNOWN = -2  # in the place of a header that has not been read
 
 
-@dataclass(frozen=True)
-class Known:
-    """What an earlier copy holds about a file that has not changed since."""
-
-    row: int
-    header: Header
-    hash: int
-
-
-def decoded(folder: Path, found: Sequence[Found], size: str | int, console: Console) -> ImageFile:
-    """The images of `found`, in order, as one file. Only files that changed since the last time are decoded again.
+def decoded(folder: Path, listing: Listing, size: str | int, console: Console) -> ImageFile:
+    """The images of `listing`, in order, as one file. Only files that changed since the last time are decoded again.
 
     `size` is HEIGHTxWIDTH, or the largest side of a size to choose. An unreadable file becomes a row of zeros;
     `facts.errors` holds the reason.
     """
     copy = Copy(_place(folder, size), folder, console)
-    listing = [(file.path, file.size, file.modified, file.changed) for file in found]
     if (current := copy.current(listing)) is not None:
         return current
     with _locked(copy.path, console):
@@ -79,10 +68,12 @@ class Copy:
             self._say("decoding all images again")
             return None
 
-    def current(self, listing: list[File]) -> ImageFile | None:
+    def current(self, listing: Listing) -> ImageFile | None:
         """The file, if it holds what the folder holds."""
         found = self.opened()
-        return None if found is None or found.facts.files != listing or _any_readable(self.folder, found) else found
+        if found is None or not np.array_equal(found.facts.stamps, listing.stamps):
+            return None
+        return None if found.facts.names != joined(listing.paths) or _any_readable(self.folder, found) else found
 
     def repair(self, paths: Sequence[str], shape: Sequence[int]) -> NDArray[np.uint8]:
         """Decode images again whose pixels are damaged."""
@@ -148,74 +139,87 @@ class Decoding:
     part: Path
     workers: Workers
     folder: Path
-    listing: list[File]
+    listing: Listing
     console: Console
 
-    def facts(self, size: str | int, old: ImageFile | None) -> dict[str, Any]:
+    def facts(self, size: str | int, old: ImageFile | None) -> Facts:
         """Decode everything and return the facts about the images."""
-        known = self._known(old)
-        headers: list[Any] = [known[row].header if row in known else None for row in range(len(self.listing))]
-        for row, header in self._answers(
-            [row for row, header in enumerate(headers) if header is None], "reading headers of"
-        ):
-            headers[row] = header
-        height, width, channels = shape = _choose_shape([header for header in headers if "error" not in header], size)
+        kinds, headers, earlier = self._known(old)
+        errors: dict[str, str] = {}
+        for row, header in self._answers(np.flatnonzero(headers == UNKNOWN), "reading headers of"):
+            if "error" in header:
+                errors[self.listing.paths[row]] = header["error"]
+                headers[row] = UNREADABLE
+            else:
+                headers[row] = kinds.setdefault(tuple(header), len(kinds))
+        counts = np.bincount(headers[headers != UNREADABLE], minlength=len(kinds))
+        height, width, channels = _choose_shape(list(kinds), counts, size)
 
         _make_room(self.part, len(self.listing) * height * width * channels)
-        hashes = [0] * len(self.listing)
-        errors = {self.listing[row][0]: header["error"] for row, header in enumerate(headers) if "error" in header}
-        if old is None or tuple(old.shape[1:]) != shape:
-            known = {}
+        hashes = np.zeros(len(self.listing), np.uint64)
+        if old is None or tuple(old.shape[1:]) != (height, width, channels):
+            earlier[:] = UNKNOWN
         else:
-            _copy(old, {row: earlier.row for row, earlier in known.items()}, self.part)
-        for row, earlier in known.items():
-            hashes[row] = earlier.hash
-        rest = [row for row, header in enumerate(headers) if row not in known and "error" not in header]
-        for row, answer in self._answers(rest, "decoding", into=str(self.part), shape=shape):
+            here = np.flatnonzero(earlier != UNKNOWN)
+            _copy(old, here, earlier[here], self.part)
+            hashes[here] = old.hashes[earlier[here]]
+        rest = np.flatnonzero((earlier == UNKNOWN) & (headers != UNREADABLE))
+        for row, answer in self._answers(rest, "decoding", into=str(self.part), shape=(height, width, channels)):
             if isinstance(answer, int):
                 hashes[row] = answer
             else:
-                errors[self.listing[row][0]] = answer["error"]
-        return {
-            "shape": [len(self.listing), *shape],
-            "files": self.listing,
-            "headers": headers,
-            "hashes": hashes,
-            "errors": dict(sorted(errors.items())),
-        }
+                errors[self.listing.paths[row]] = answer["error"]
+        return Facts(
+            shape=(len(self.listing), height, width, channels),
+            names=joined(self.listing.paths),
+            stamps=self.listing.stamps,
+            kinds=list(kinds),
+            headers=headers,
+            hashes=hashes,
+            errors=dict(sorted(errors.items())),
+        )
 
-    def _known(self, old: ImageFile | None) -> dict[int, Known]:
+    def _known(self, old: ImageFile | None) -> tuple[dict[Header, int], NDArray[np.int32], NDArray[np.int64]]:
+        """The kinds of headers, the header of each file, and its row in an earlier copy if it has not changed since."""
+        headers = np.full(len(self.listing), UNKNOWN, np.int32)
+        earlier = np.full(len(self.listing), UNKNOWN, np.int64)
         if old is None:
-            return {}
+            return {}, headers, earlier
         facts = old.facts
-        before = {
-            file: Known(row, facts.headers[row], facts.hashes[row])
-            for row, file in enumerate(facts.files)
-            if file[0] not in facts.errors
-        }
-        return {row: before[file] for row, file in enumerate(self.listing) if file in before}
+        before = {path: row for row, path in enumerate(facts.paths) if path not in facts.errors}
+        for row, path in enumerate(self.listing.paths):
+            earlier[row] = before.get(path, UNKNOWN)
+        found = np.flatnonzero(earlier != UNKNOWN)
+        earlier[found[(self.listing.stamps[found] != facts.stamps[earlier[found]]).any(axis=1)]] = UNKNOWN
+        same = np.flatnonzero(earlier != UNKNOWN)
+        headers[same] = facts.headers[earlier[same]]
+        return {kind: number for number, kind in enumerate(facts.kinds)}, headers, earlier
 
-    def _answers(self, rows: list[int], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
+    def _answers(self, rows: NDArray[np.int64], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
         """The workers' answer for each of these rows."""
-        tasks = [
-            {"paths": [os.path.join(self.folder, self.listing[row][0]) for row in some], "rows": some, **task}
-            for some in in_parts(rows, FILES_PER_TASK)
-        ]
+        parts = [*in_parts(rows, FILES_PER_TASK)]
+        tasks = ({"paths": [self._full(row) for row in some], "rows": some.tolist(), **task} for some in parts)
         each = (answer for several in self.workers.map(tasks) for answer in several)
-        yield from counted(zip(rows, each, strict=True), len(rows), f"{what} images", self.console)
+        numbers = (row for some in parts for row in some.tolist())
+        yield from counted(zip(numbers, each, strict=True), len(rows), f"{what} images", self.console)
+
+    def _full(self, row: int) -> str:
+        return os.path.join(self.folder, self.listing.paths[row])
 
 
-def _choose_shape(headers: list[Header], size: str | int) -> tuple[int, int, int]:
+def _choose_shape(kinds: Sequence[Header], counts: NDArray[np.int64], size: str | int) -> tuple[int, int, int]:
     """Height and width as requested, or chosen to suit the images; one channel if all images are grey."""
-    channels = 1 if headers and all(mode in GREY for _, _, mode in headers) else 3
+    used = [(*kind, count) for kind, count in zip(kinds, counts.tolist(), strict=True) if count]
+    channels = 1 if used and all(mode in GREY for _, _, mode, _ in used) else 3
     if isinstance(size, str):
         height, width = map(int, size.split("x"))
         return height, width, channels
-    sizes = {(height, width) for height, width, _ in headers}
+    sizes = {(height, width) for height, width, _, _ in used}
     if len(sizes) == 1 and max(*(only := sizes.pop())) <= LARGEST_KEPT:
         return *only, channels
     largest = min(size, LARGEST_GREY) if channels == 1 else size
-    side = min([largest, *([round(median(min(height, width) for height, width, _ in headers))] if headers else [])])
+    sides = np.repeat([min(height, width) for height, width, _, _ in used], [count for *_, count in used])
+    side = min(largest, round(float(np.median(sides)))) if used else largest
     return side, side, channels
 
 
@@ -232,10 +236,10 @@ def _make_room(part: Path, size: int) -> None:
         file.truncate(size)
 
 
-def _copy(old: ImageFile, earlier: dict[int, int], part: Path) -> None:
+def _copy(old: ImageFile, rows: NDArray[np.int64], earlier: NDArray[np.int64], part: Path) -> None:
+    """Copy images from their earlier rows."""
     with open(part, "r+b", buffering=0) as file:
-        for rows in in_parts(list(earlier), 1024):
-            images = old[[earlier[row] for row in rows]].numpy()
-            for row, image in zip(rows, images, strict=True):
+        for here, before in zip(in_parts(rows, 1024), in_parts(earlier, 1024), strict=True):
+            for row, image in zip(here.tolist(), old[before].numpy(), strict=True):
                 file.seek(row * image.nbytes)
                 file.write(np.ascontiguousarray(image).data)

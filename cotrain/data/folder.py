@@ -1,7 +1,6 @@
 """A folder of images, a few of them labelled, as a dataset."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from cotrain.data.cache import decoded
 from cotrain.data.dataset import UNLABELLED, Dataset, check_names
 from cotrain.data.decode import SUFFIXES
-from cotrain.data.files import HIDDEN, Found, walk
+from cotrain.data.files import HIDDEN, listed, walk
 from cotrain.data.format import AFTER_OTHERS, DataFormat, Request
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
 from cotrain.data.settings import DataSettings
@@ -38,14 +37,13 @@ class Folder(DataFormat):
 
 def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:
     """Open a folder. Decoded images that need more than `memory` GB stay on disk and are read as they are used."""
-    files = list(counted(walk(folder), None, f"scanning {folder}", console))
-    images = sorted((file for file in files if file.is_image), key=lambda file: file.path)
-    if not images:
+    images = listed(counted(walk(folder), None, f"scanning {folder}", console))
+    if not images.paths:
         raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
-    layout = understand(folder, images, settings)
+    layout = understand(folder, images.paths, settings)
     stored = decoded(folder, images, settings.size or layout.size or settings.largest, console)
     unreadable: dict[str, str] = stored.facts.errors
-    readable = np.array([image.path not in unreadable for image in images])
+    readable = np.array([path not in unreadable for path in images.paths])
     parts = np.array([part or "" for part in layout.parts])
     classes = class_order([label for label, part in zip(layout.labels, layout.parts, strict=True) if part])
     check_names(str(folder), classes)
@@ -56,7 +54,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
     return Dataset(
         name=folder.resolve().name,
         images=stored if stored.bytes > memory * 1e9 else stored.resident(),
-        hashes=np.array(stored.facts.hashes, np.uint64),
+        hashes=stored.hashes,
         labels=torch.from_numpy(labels),
         classes=classes,
         train=rows[TRAIN],
@@ -64,11 +62,11 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         test=rows[TEST],
         source=os.fspath(folder.resolve()),
         layout=layout.words,
-        paths=tuple(image.path for image in images),
-        sizes=_sizes(stored.facts.headers),
+        paths=tuple(images.paths),
+        sizes=stored.facts.sizes,
         unreadable=unreadable,
         missing=tuple(layout.missing),
-        notes=(*layout.notes, *_ignored(files), *_empty(folder, images)),
+        notes=(*layout.notes, *_ignored(images.others), *_empty(folder, images.paths)),
     )
 
 
@@ -88,14 +86,9 @@ def check_complete(dataset: Dataset) -> None:
         )
 
 
-def _sizes(headers: Sequence[object]) -> Counter[tuple[int, int, str]]:
-    """The number of files by height, width and mode."""
-    return Counter(tuple(header) for header in headers if isinstance(header, list))
-
-
-def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
+def _empty(folder: Path, paths: Sequence[str]) -> list[str]:
     """A note on folders without images, which may be meant as classes."""
-    used = {os.path.dirname(image.path).split("/")[0] for image in images}
+    used = {path.partition("/")[0] for path in paths if "/" in path}
     empty = sorted(
         entry.name
         for entry in os.scandir(folder)
@@ -104,8 +97,8 @@ def _empty(folder: Path, images: Sequence[Found]) -> list[str]:
     return [f"folders without images: {', '.join(empty)}"] if empty else []
 
 
-def _ignored(files: Sequence[Found]) -> list[str]:
-    others = sorted(file.path for file in files if not file.is_image and not file.path.endswith((".csv", ".jsonl")))
+def _ignored(files: Sequence[str]) -> list[str]:
+    others = [path for path in files if not path.endswith((".csv", ".jsonl"))]
     if not others:
         return []
     more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""

@@ -1,11 +1,10 @@
 """Many images of one size in one file: written once, opened immediately, and read a few rows at a time.
 
-The file holds the pixels of all images, then a JSON object with facts about them, then a digest of that object and its
-length in 8 bytes. Pixels are compared with the images' hashes when they are first read.
+The file holds the pixels of all images, then the facts about them, then a digest of the facts and their length in 8
+bytes. Pixels are compared with the images' hashes when they are first read.
 """
 
 import hashlib
-import json
 import mmap
 import os
 import weakref
@@ -13,36 +12,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from cotrain.data.decode import content_hash
-from cotrain.storage.reading import parse_json
+from cotrain.data.imagefacts import Facts, unpacked
 from cotrain.types import UserError
 
 DIGEST, LENGTH = 16, 8
 AT_ONCE = 1024  # images that are checked at a time
 
 Repair = Callable[[Sequence[str], Sequence[int]], NDArray[np.uint8]]  # paths, (h, w, c) -> pixels, decoded again
-Side = Annotated[int, Field(ge=0)]
-Hash = Annotated[int, Field(ge=0, lt=2**64)]
-
-
-class Facts(BaseModel):
-    """About the images, by row."""
-
-    model_config = ConfigDict(frozen=True)
-
-    shape: Annotated[list[Side], Field(min_length=4, max_length=4)]
-    files: list[tuple[str, int, int, int]] = []  # path, and what changes when the file does
-    headers: list[Any] = []  # height, width and mode; {"error": why} for an unreadable file
-    hashes: list[Hash] = []  # of the pixels; 0 for an unreadable file
-    errors: dict[str, str] = {}  # path -> why it is unreadable
 
 
 class ImageFile:
@@ -64,16 +47,14 @@ class ImageFile:
         digest, length = _read(self.file, max(end, 0), DIGEST), int.from_bytes(self.file.read(LENGTH), "little")
         if not 0 < length <= end:
             raise ValueError(f"{path} is not a complete image file")
-        text = _read(self.file, end - length, length)
-        if _digest(text) != digest:
+        facts = _read(self.file, end - length, length)
+        if _digest(facts) != digest:
             raise ValueError(f"{path} is damaged")
-        self.facts = Facts.model_validate(parse_json(text))
-        count, height, width, channels = self.facts.shape
-        self.shape = (count, height, width, channels)
-        whole = {len(each) for each in (self.facts.files, self.facts.headers, self.facts.hashes)} <= {0, count}
-        if self.bytes != end - length or not whole:
+        self.facts = unpacked(facts)
+        self.shape = self.facts.shape
+        if self.bytes != end - length:
             raise ValueError(f"{path} is not a complete image file")
-        self.hashes = np.array(self.facts.hashes or [0] * count, np.uint64)
+        self.hashes = self.facts.hashes if len(self.facts.hashes) else np.zeros(len(self), np.uint64)
         self.checked = self.hashes == 0  # unreadable files have no pixels to check
 
     @property
@@ -106,7 +87,8 @@ class ImageFile:
         self.checked[rows] = True
 
     def _repaired(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        names = [self.facts.files[row][0] if self.facts.files else f"row {row}" for row in rows]
+        paths = self.facts.paths
+        names = [paths[row] if paths else f"row {row}" for row in rows]
         if self.repair is not None:
             images = self.repair(names, self.shape[1:])
             if all(content_hash(image) == self.hashes[row] for row, image in zip(rows, images, strict=True)):
@@ -131,14 +113,15 @@ def _read(file: FileIO, start: int, length: int) -> bytes:
     return file.read(length)
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=DIGEST).digest()
+def _digest(facts: bytes) -> bytes:
+    return hashlib.blake2b(facts, digest_size=DIGEST).digest()
 
 
-def append_facts(path: Path, facts: dict[str, Any]) -> None:
-    """Complete a file that holds all pixels; `facts` are those of `Facts`."""
-    text = json.dumps(facts).encode()
+def append_facts(path: Path, facts: Facts) -> None:
+    """Complete a file that holds all pixels."""
+    content = facts.packed()
     with open(path, "ab") as file:
-        file.write(text + _digest(text) + len(text).to_bytes(LENGTH, "little"))
+        for part in (content, _digest(content), len(content).to_bytes(LENGTH, "little")):
+            file.write(part)
         file.flush()
         os.fsync(file.fileno())

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 
-from cotrain.data.files import Found
 from cotrain.data.settings import DataSettings
 from cotrain.data.table import match, read_table
 from cotrain.types import UserError
@@ -32,9 +32,8 @@ class Layout:
     notes: Sequence[str] = ()
 
 
-def understand(folder: Path, images: Sequence[Found], settings: DataSettings) -> Layout:
+def understand(folder: Path, paths: Sequence[str], settings: DataSettings) -> Layout:
     """Recognise one of the layouts: a label table, lists, train/ and test/, or one folder per class."""
-    paths = [image.path for image in images]
     table = _table(folder, settings)
     if table is not None:
         layout = _by_table(folder, paths, table, settings)
@@ -72,14 +71,14 @@ def _table(folder: Path, settings: DataSettings) -> Path | None:
     raise UserError(f"there is no label table {settings.labels_file} or {folder / settings.labels_file}")
 
 
-def _by_table(folder: Path, paths: list[str], table: Path, settings: DataSettings) -> Layout:
+def _by_table(folder: Path, paths: Sequence[str], table: Path, settings: DataSettings) -> Layout:
     listed, missing = _listed(table, folder, paths, settings)
     parts = [part_of(path) for path in paths]
     labels = [listed.get(row) for row in range(len(paths))]
     return _without_unlabelled_tests(Layout(f"a folder with labels in {table.name}", labels, parts, missing=missing))
 
 
-def _by_lists(folder: Path, paths: list[str], settings: DataSettings) -> Layout:
+def _by_lists(folder: Path, paths: Sequence[str], settings: DataSettings) -> Layout:
     """train.csv, test.csv and optionally val.csv next to the images; images in no list are unlabelled."""
     tables = [(PARTS[name], folder / f"{name}.csv") for name in PARTS if (folder / f"{name}.csv").exists()]
     labels: dict[int, str | None] = {}
@@ -113,19 +112,19 @@ def _is_unlabelled(folder: str) -> bool:
     return folder.casefold() in UNLABELLED_FOLDERS
 
 
-def _by_parts(paths: list[str]) -> Layout:
+def _by_parts(paths: Sequence[str]) -> Layout:
     labels: list[str | None] = []
     for path in paths:
         top, *inside = path.split("/")
         named = not _is_unlabelled(top) and len(inside) > 1 and not _is_unlabelled(inside[0])
-        labels.append(inside[0] if named else None)
+        labels.append(intern(inside[0]) if named else None)
     tops = sorted({f"{path.split('/')[0]}/" for path in paths if "/" in path})
     layout = Layout(f"{', '.join(tops)} with one folder per class", labels, [part_of(path) for path in paths])
     return _without_unlabelled_tests(layout)
 
 
-def _by_class(paths: list[str]) -> Layout:
-    tops = [path.split("/")[0] if "/" in path else None for path in paths]
+def _by_class(paths: Sequence[str]) -> Layout:
+    tops = [intern(path.split("/")[0]) if "/" in path else None for path in paths]
     labels = [None if top is None or _is_unlabelled(top) else top for top in tops]
     unlabelled = sorted({f"{top}/" for top in tops if top is not None and _is_unlabelled(top)})
     beside = " and ".join([*unlabelled, *(["files outside any folder, which are unlabelled"] if None in tops else [])])
@@ -153,7 +152,7 @@ def _as_mini_imagenet(paths: Sequence[str], layout: Layout) -> Layout:
 
 
 def _listed(
-    table: Path, folder: Path, paths: list[str], settings: DataSettings
+    table: Path, folder: Path, paths: Sequence[str], settings: DataSettings
 ) -> tuple[dict[int, str | None], list[str]]:
     """The labels that a table gives to files, and the rows whose file does not exist."""
     rows = read_table(table, path_column=settings.path_column, label_column=settings.label_column)

@@ -7,6 +7,7 @@ FIRST to END - 1. Every file is either complete or absent.
 import hashlib
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,7 +139,7 @@ def partial_folder(out: Path) -> Path:
 def check_out(out: Path, *, resume: bool) -> None:
     """Raise an error if the job cannot begin, or cannot be resumed."""
     folder = partial_folder(out)
-    if out.exists():
+    if os.path.lexists(out):  # also a link to nothing
         raise UserError(f"{out} already exists; choose another --out")
     if folder.exists() and not resume:
         raise UserError(f"{folder} holds an unfinished job: add --resume to continue it, or delete it to start again")

@@ -1,14 +1,13 @@
 """What `fit` finds out about a folder as it is: images of no class, doubtful labels, and how large the classes are."""
 
 import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +15,8 @@ from cotrain.data import Dataset
 from cotrain.evaluation.neighbours import neighbours_of
 from cotrain.evaluation.outliers import (
     Belonging,
+    ByHeads,
+    ByNeighbours,
     are_too_many,
     by_heads,
     by_neighbours,
@@ -32,9 +33,10 @@ from cotrain.progress import worded
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import safe, safe_path
-from cotrain.storage.writing import write_whole
+from cotrain.storage.writing import write_pieces
 from cotrain.training.selection import Selection, selection_of
 
+AT_ONCE = 8_192  # images whose logits are in memory
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
 STRANGERS = ("path", "row", "belongs", "class", "left_out")
 SUSPECTS = ("path", "row", "label", "proposed", "probability_of_label", "probability_of_proposed", "disputed")
@@ -46,6 +48,7 @@ class Strangers:
 
     rows: NDArray[np.int64]
     p_values: NDArray[np.float64]
+    predicted: NDArray[np.int64]  # classes
     belonging: Belonging
     held_out: bool  # whether the network was trained without the labels of the images that these are compared with
 
@@ -64,9 +67,8 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     chosen = selection_of(config, dataset, run.split)
     found = strangers_of(run, dataset, model, chosen, held_out)
     write_belonging(run.belonging_path, found.belonging)
-    predicted = _classes(_logits(model, dataset, found.rows), rule)
-    left_out = np.isin(found.rows, chosen.left_out)
-    _write(run.folder / DOES_NOT_BELONG, STRANGERS, _stranger_rows(found, predicted, left_out, dataset))
+    predicted, left_out = found.predicted, np.isin(found.rows, chosen.left_out)
+    _write(run.folder / DOES_NOT_BELONG, STRANGERS, _stranger_rows(found, left_out, dataset))
 
     known = held_out or _own_outputs(run, dataset, model)
     suspects = suspects_of(known, rule)
@@ -109,23 +111,26 @@ def strangers_of(
     if dataset.bank is not None:
         known = chosen.neighbours or neighbours_of(dataset, run.split, run.config.run.seed)
         belonging, honest = by_neighbours(known), True
-        p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
     else:
         compared, honest = held_out or _own_outputs(run, dataset, model), bool(held_out or run.split.valid)
         belonging = by_heads(compared.logits)
-        p_values = belonging.p_values(np.empty((0, 0), np.float32), _logits(model, dataset, unlabelled))
+    p_values, predicted = np.empty(len(unlabelled)), np.empty(len(unlabelled), np.int64)
+    for start in range(0, len(unlabelled), AT_ONCE):
+        some = slice(start, start + AT_ONCE)
+        logits = model.logits_of(dataset, unlabelled[some])
+        predicted[some] = _classes(logits, run.config.run.ensemble)
+        if isinstance(belonging, ByHeads):
+            p_values[some] = belonging.p_values(np.empty((0, 0), np.float32), logits)
+    if isinstance(belonging, ByNeighbours):
+        p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
     order = np.argsort(p_values, kind="stable")
-    return Strangers(unlabelled[order], p_values[order], belonging, honest)
+    return Strangers(unlabelled[order], p_values[order], predicted[order], belonging, honest)
 
 
 def _own_outputs(run: Run, dataset: Dataset, model: Model) -> Outputs:
     """Without cross-validation: of the validation images, or else of the labelled images that it was trained on."""
     rows = np.asarray(run.split.valid or run.split.labelled)
     return Outputs(model.logits_of(dataset, rows), dataset.labels[rows], rows)
-
-
-def _logits(model: Model, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
-    return model.logits_of(dataset, rows) if len(rows) else torch.zeros(1, 0, len(model.classes))
 
 
 def _classes(logits: Tensor, rule: str) -> NDArray[np.int64]:
@@ -164,10 +169,8 @@ def without_pseudo_labels(predicted: NDArray[np.int64], dataset: Dataset) -> Ite
         yield f"no unlabelled image gets the class {names}: label more images of it, or check that there are any"
 
 
-def _stranger_rows(
-    found: Strangers, predicted: NDArray[np.int64], left_out: NDArray[np.bool_], dataset: Dataset
-) -> Iterator[Sequence[object]]:
-    for row, p_value, label, left in zip(found.rows.tolist(), found.p_values, predicted, left_out, strict=True):
+def _stranger_rows(found: Strangers, left_out: NDArray[np.bool_], dataset: Dataset) -> Iterator[Sequence[object]]:
+    for row, p_value, label, left in zip(found.rows.tolist(), found.p_values, found.predicted, left_out, strict=True):
         yield (_path(dataset, row), row, f"{p_value:.6f}", safe(dataset.classes[label]), "yes" if left else "no")
 
 
@@ -183,8 +186,12 @@ def _path(dataset: Dataset, row: int) -> str:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    write_whole(path, text.getvalue().encode(errors="surrogateescape"))
+    line: Any = csv.writer(Returning(), lineterminator="\n").writerow
+    write_pieces(path, (line(row).encode(errors="surrogateescape") for row in chain([columns], rows)))
+
+
+class Returning:
+    """A file for the csv module that returns every line instead of keeping it."""
+
+    def write(self, line: str) -> str:
+        return line

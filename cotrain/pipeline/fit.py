@@ -31,7 +31,7 @@ from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, reserve_folder
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, is_unused, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.loop import train
@@ -92,7 +92,7 @@ def fit(
     with process_group() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
-        earlier = ranks.from_first(lambda: Run.open(_needed(out))) if resume else None
+        earlier = ranks.from_first(lambda: _earlier(out)) if resume else None
         network = _given(model, earlier)
         known = earlier.config if earlier else config
         if earlier and data == earlier.split.source and not is_openable(data):
@@ -308,10 +308,13 @@ def opened(
     return open_data(data, data_settings(config, changes), memory=memory, console=console)
 
 
-def _needed(out: str | Path | None) -> Path:
+def _earlier(out: str | Path | None) -> Run:
     if out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
-    return Path(out)
+    folder = Path(out)
+    if is_unused(folder):
+        raise UserError(f"{folder} has nothing to resume yet; omit --resume to start the run")
+    return Run.open(folder)
 
 
 SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}

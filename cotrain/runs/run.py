@@ -37,6 +37,11 @@ class Busy(UserError):
     """Another process is training this run."""
 
 
+def is_unused(folder: Path) -> bool:
+    """Whether the folder holds nothing, or only what a start that was killed left behind."""
+    return folder.is_dir() and names_in(folder) <= {"split.json", "command.json", PACKAGES}
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path
@@ -49,8 +54,7 @@ class Run:
 
         config.json is written last. A folder without it is not a run, so files of a killed start are overwritten.
         """
-        overwritable = {"split.json", "command.json", PACKAGES}
-        if folder.exists() and (not folder.is_dir() or not names_in(folder) <= overwritable):
+        if folder.exists() and not is_unused(folder):
             raise UserError(f"{folder} already exists; choose another --out, or add --resume to continue that run")
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -120,6 +120,7 @@ class Calibration(File):
 
 
 class Recall(File):
+    name: str = Field(alias="class")
     images: Count
     recall: Number
     low: Number
@@ -127,6 +128,7 @@ class Recall(File):
 
 
 class Share(File):
+    name: str = Field(alias="class")
     share: Number
     low: Number
     high: Number
@@ -185,3 +187,9 @@ class ResultFacts(File):
     precision: str = ""
     versions: dict[str, str] = {}
     command: str = ""
+
+    @model_validator(mode="after")
+    def _balanced(self) -> "ResultFacts":
+        if self.recalls and self.balanced_error is None:
+            raise ValueError("there are recalls, but no balanced_error")
+        return self

@@ -1,6 +1,7 @@
 """Read files that may be damaged, or not files at all. Whatever is wrong with one is a `UserError` that names it."""
 
 import errno
+import io
 import json
 import os
 import stat
@@ -71,6 +72,11 @@ def read_arrays(path: Path, check: Callable[[int], object] = lambda size: None) 
     """The arrays of an .npz file. `check` gets the number of bytes that they say they take, before they are read."""
     with open_file(path) as file:
         return decoded(lambda: _arrays(file, check))
+
+
+def arrays_of(content: bytes) -> Arrays:
+    """The arrays of an .npz file that is in memory. Whatever is wrong with it is a ValueError."""
+    return decoded(lambda: _arrays(io.BytesIO(content), lambda size: None))
 
 
 def _arrays(file: IO[bytes], check: Callable[[int], object]) -> Arrays:

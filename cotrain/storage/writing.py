@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -24,9 +24,14 @@ LONGEST = 40  # characters of the file's own name in that of its temporary file;
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file so that a kill, a full disk or another writer leaves the old content or the new, never a mix."""
+    write_pieces(path, [content])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same for content that is made piece by piece, and need not be in memory as a whole."""
     try:
         with replacing(path) as file:
-            file.write(content)
+            file.writelines(pieces)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; the previous file, if any, is unchanged") from error
 

@@ -16,6 +16,7 @@ from cotrain import recipe_named
 from cotrain.augment import PRESETS, ctaugment, normalised, pixels
 from cotrain.augment.ctaugment import BINS, OPS, Recipe, draw_policy, draw_probe, initial_rates, render, update_rates
 from cotrain.data import DataSettings, Source, draw_split, open_data
+from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.training.checks import check_trainable
 from cotrain.types import UserError, Views
@@ -303,7 +304,7 @@ def test_each_rank_makes_its_own_rows_of_the_same_draw() -> None:
 def test_images_in_a_file_have_the_same_views(tmp_path: Path) -> None:
     ours = source(Views(weak=1, strong=2, labelled_strong=1, ctaugment="cutout"))
     (tmp_path / "images").write_bytes(ours.images.numpy().tobytes())
-    append_facts(tmp_path / "images", {"shape": list(ours.images.shape)})
+    append_facts(tmp_path / "images", Facts(tuple(ours.images.shape)))
     expected = ours.batch(2)
     ours.images = ImageFile(tmp_path / "images")
     assert all(torch.equal(tensor, getattr(expected, name)) for name, tensor in vars(ours.batch(2)).items())

@@ -41,6 +41,23 @@ ASKED = ("state", "next", "grid", "card/0", "look/all")
 CHANGED = ("label", "clear", "skip", "class", "rename", "merge", "undo")  # not finish, which trains
 PATHS = ["/", "/page/page.js", "/page/..", "/image/0", "/image/99", *(f"/api/{name}" for name in ASKED + CHANGED)]
 
+ERROR = {"error": 9.0, "low": 5.0, "high": 14.0}
+AGAINST = {"baseline": "labelled_only", "difference": -1.0, "low": -2.0, "high": 0.5, "word": "no clear difference"}
+CHECKED = {  # what `fit` finds out by cross-validation and about a folder as it is
+    "cross_validation": {
+        "images": 12,
+        "folds": 2,
+        "repeats": 1,
+        "errors": {"method": ERROR, "labelled_only": ERROR},
+        "against": AGAINST,
+    },
+    "class_shares": [
+        {"class": name, "share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3} for name in ("cat", "dog")
+    ],
+    "strangers": {"estimated_share": 0.1, "clear": True, "left_out": 1, "smallest_rate": 0.1, "held_out": True},
+    "suspect_labels": {"listed": 3, "disputed": 1, "distrusted": 0, "held_out": True},
+}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -107,7 +124,16 @@ def finished() -> Path:
     """A finished run with scores and a baseline."""
     run = made_up_run(Path(tempfile.mkdtemp()) / "run", some_data())
     training = {"seconds": 1.0, "steps": 100, "labels": 12, "seed": 0, "parameters": 99, "versions": {"torch": "2"}}
-    run.finish({**evaluate(run, some_data()), **training, "verdict": verdict_of(run), "used": "method", "leaks": 0})
+    run.finish(
+        {
+            **evaluate(run, some_data()),
+            **training,
+            **CHECKED,
+            "verdict": verdict_of(run),
+            "used": "method",
+            "leaks": 0,
+        }
+    )
     return run.folder
 
 

@@ -49,6 +49,11 @@ def test_names_that_look_like_markup_are_printed_as_they_are(cotrain, tmp_path: 
     assert "[/b]" in checked.stdout and "[red]" in checked.stdout
 
 
+@pytest.mark.parametrize("words", [("report", "[/x]"), ("predict", "[/x]", "[1].png")])
+def test_names_that_look_like_json_are_names(words: tuple[str, ...], cotrain) -> None:
+    assert one_line(cotrain(*words)) == "cotrain: there is no run [/x]\n"
+
+
 def test_the_number_of_heads_is_bounded(cotrain) -> None:
     assert "method.heads='200000': input should be less than or equal to 100" in one_line(
         cotrain("describe", "cifar10", "--method.heads", "200000")

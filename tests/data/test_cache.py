@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from signal import SIGKILL
 
@@ -25,7 +26,8 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     carry_out = cache_module.Workers.map
 
-    def spy(self: Workers, tasks: list[dict]) -> object:
+    def spy(self: Workers, tasks: Iterable[dict]) -> object:
+        tasks = list(tasks)
         seen.extend(path for task in tasks if "into" in task for path in task["paths"])
         return carry_out(self, tasks)
 

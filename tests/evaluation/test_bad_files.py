@@ -152,3 +152,11 @@ def test_a_folder_that_does_not_exist_is_said(many: Path, tmp_path: Path, capsys
     done = here(capsys, *words(many, out))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert not out.parent.exists()
+
+
+def test_a_link_to_nothing_is_not_written_over(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "preds.csv"
+    out.symlink_to(tmp_path / "nothing")
+    done = here(capsys, *words(many, out))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{out} already exists" in done.stderr

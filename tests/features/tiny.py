@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.features import building
 from cotrain.features.runtime import Compute, compiled
@@ -128,7 +129,7 @@ def small_data(train: int = 40, valid: int = 6, test: int = 10, seed: int = 0) -
 
 def on_disk(dataset: Dataset, path: Path) -> Dataset:
     path.write_bytes(dataset.images.numpy().tobytes())
-    append_facts(path, {"shape": list(dataset.images.shape)})
+    append_facts(path, Facts(tuple(dataset.images.shape)))
     return replace(dataset, images=ImageFile(path))
 
 

@@ -70,6 +70,8 @@ RESULTS = {
     "temperature_fitted_on": 7,
     "leaks": 2**70,
     "test_interval": [1.0],
+    "recalls": [{"images": 3, "recall": 100.0, "low": 40.0, "high": 100.0}],  # of which class?
+    "class_shares": [{"share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3}],
 }
 
 
@@ -78,6 +80,13 @@ def test_a_result_with_a_wrong_type_is_named(key: str, value: Any, folder: Path)
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, key: value}))
     with pytest.raises(UserError, match=rf"result\.json is damaged: {key}.*; delete it and add --resume"):
+        used(folder)
+
+
+def test_recalls_without_their_mean_are_named(folder: Path) -> None:
+    recall = {"class": "cat", "images": 3, "recall": 100.0, "low": 40.0, "high": 100.0}
+    (folder / "result.json").write_text(json.dumps({"test_error": 1.0, "recalls": [recall]}))
+    with pytest.raises(UserError, match=r"result\.json is damaged: .*no balanced_error; delete it and add --resume"):
         used(folder)
 
 
@@ -217,6 +226,13 @@ def test_a_killed_start_is_no_dead_end(toy: Dataset, tiny: Config, tmp_path: Pat
     (tmp_path / ".config.json.0a0a0a0a-1-0123456789abcdef.partial").touch()
     run = Run.create(tmp_path, tiny, draw_split(toy, tiny.data, 0))
     assert Run.open(tmp_path).split.hash == run.split.hash
+
+
+@pytest.mark.parametrize("left", [".split.json.partial", "split.json"])
+def test_there_is_nothing_to_resume_in_what_a_killed_start_left(left: str, toy: Dataset, tmp_path: Path) -> None:
+    (tmp_path / left).touch()
+    with pytest.raises(UserError, match="has nothing to resume yet; omit --resume to start the run"):
+        cotrain.fit(toy, out=tmp_path, resume=True)
 
 
 def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> None:
