@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotrain.storage.cells import safe
 from cotrain.storage.writing import write_whole
 
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
@@ -32,7 +33,8 @@ class Table:
     @property
     def csv(self) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([[*self.columns], *self.rows])
+        lines = [[*self.columns], *self.rows]
+        csv.writer(text, lineterminator="\n").writerows([map(_for_spreadsheets, line) for line in lines])
         return text.getvalue()
 
     @property
@@ -52,6 +54,15 @@ class Table:
         formats = {"txt": self.text, "csv": self.csv, "md": self.markdown, "tex": self.latex}
         for ending, content in formats.items():
             write_whole(folder / f"{name}.{ending}", content.encode())
+
+
+def _for_spreadsheets(cell: str) -> str:
+    """A difference such as +0.5 (-0.1 to 1.1) is text, not a formula."""
+    try:
+        float(cell)
+    except ValueError:
+        return safe(cell)
+    return cell
 
 
 def _for_latex(cell: str) -> str:

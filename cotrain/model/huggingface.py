@@ -7,7 +7,6 @@ other model that takes `pixel_values` is one stage, and its features are its own
 import copy
 import hashlib
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,6 +22,7 @@ from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.pretrained import IMAGENET_MEAN, IMAGENET_STD, check_channels
 from cotrain.model.stages import Backbone, Stage
 from cotrain.model.weights import sha256_of
+from cotrain.storage.reading import parse_json, read_bytes
 from cotrain.types import UserError
 
 PREFIX = "hf:"
@@ -175,7 +175,7 @@ def pixel_statistics(name: str, folder: Path) -> tuple[tuple[float, ...], tuple[
     if not path.is_file():
         return IMAGENET_MEAN, IMAGENET_STD
     try:
-        facts = json.loads(path.read_text())
+        facts = parse_json(read_bytes(path))
         scale = 255 * facts.get("rescale_factor", 1 / 255) if facts.get("do_rescale", True) else 255.0
         mean, std = facts.get("image_mean", IMAGENET_MEAN), facts.get("image_std", IMAGENET_STD)
         if not facts.get("do_normalize", True):

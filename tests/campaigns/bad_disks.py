@@ -10,6 +10,7 @@ from tests.campaigns.jobs import FIT, Predict, check_whole, trained
 from tests.processes import start
 
 LARGE = "64m"
+PAGE = 4096  # bytes that a file system in memory allocates at a time
 
 
 class Skipped(Exception):
@@ -63,7 +64,22 @@ def full_disk(kills: int, draw: random.Random, place: Path) -> str:
         done = start(*FIT, "--out", tight / "run", *more).wait()
         assert done.returncode == 0, done.stderr
         assert [*trained(tight).values()] == [*trained(place / "calm").values()]
-    return "predict and fit stop with one line, and finish with the same bits when there is room"
+        fill_while_the_page_is_written(tight)
+    return "predict, fit and report stop with one line, and finish with the same bits when there is room"
+
+
+def fill_while_the_page_is_written(place: Path) -> None:
+    """There is room for the first kilobytes of report.html only."""
+    run = place / "run"
+    used = sum(-(-path.stat().st_size // PAGE) * PAGE for path in place.rglob("*") if path.is_file())
+    remount(place, f"size={used + 4 * PAGE}")
+    done = start("report", run).wait()
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert not (run / "report.html").exists()
+    check_whole(place)
+    remount(place, f"size={LARGE}")
+    done = start("report", run).wait()
+    assert done.returncode == 0 and (run / "report.html").exists(), done.stderr
 
 
 def read_only(kills: int, draw: random.Random, place: Path) -> str:

@@ -16,6 +16,7 @@ from cotrain import Config, Dataset, UserError, open_data, recipe_named
 from cotrain.comparison.budget import Length
 from cotrain.comparison.compare import Comparison, contenders
 from cotrain.comparison.statistics import interval, paired, spread
+from cotrain.comparison.table import Table
 from cotrain.methods import METHODS
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run, as_typed
@@ -124,6 +125,11 @@ def test_a_killed_comparison_goes_on_and_two_share_the_work(tmp_path: Path) -> N
     assert first.wait().returncode == 0
     assert len(list(out.glob("*/seed-*/result.json"))) == 4
     assert as_typed(Run.open(out / "supervised" / "seed-1").command) == shlex.join(["cotrain", *words])
+
+
+def test_no_cell_of_a_table_is_a_formula() -> None:
+    table = Table({"method": ["=a", "b"], "error": ["-1.5", "2"], "against a": ["", "+2.00 (+1.00 to +3.00): worse"]})
+    assert table.csv == "method,error,against a\n'=a,-1.5,\nb,2,'+2.00 (+1.00 to +3.00): worse\n"
 
 
 def test_differences_are_paired_and_have_students_interval() -> None:

@@ -1,8 +1,10 @@
 """The decoded copy of a folder: made once, by several workers, and again where something changed."""
 
 import io
+import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 from signal import SIGKILL
@@ -15,7 +17,8 @@ from rich.console import Console
 
 from cotrain import UserError, open_data
 from cotrain.data import cache as cache_module
-from cotrain.data.files import Workers
+from cotrain.data.files import Found, Workers, listed
+from cotrain.data.imagefacts import Facts, joined, unpacked
 from cotrain.data.imagefile import ImageFile
 from tests.data.photos import by_class, flat, label_of, open_with, save
 from tests.processes import Running
@@ -102,6 +105,60 @@ def test_a_changed_fact_is_noticed(tmp_path: Path) -> None:
         console = Console(record=True, file=io.StringIO(), width=300)
         assert open_data(folder, console=console).fingerprint == first.fingerprint
         assert "is damaged: decoding all images again" in console.export_text()
+
+
+FACTS = {
+    "plain": json.dumps({"shape": [2, 8, 8, 3], "kinds": [[8, 8, "RGB"]], "errors": {}}).encode(),
+    "names": b"a\0b",
+    "stamps": np.zeros((2, 3), np.int64),
+    "headers": np.zeros(2, np.int32),
+    "hashes": np.ones(2, np.uint64),
+}
+WRONG = [
+    *({name: None} for name in FACTS),
+    *({"plain": json.dumps(value).encode()} for value in ([], {}, {"shape": [2, 8, 8, 3], "kinds": 1, "errors": {}})),
+    {"plain": FACTS["plain"].replace(b"[2,", b"[3,")},
+    {"plain": FACTS["plain"].replace(b"8, 8, 3]", b"-8, -8, 3]")},
+    {"plain": b"[" * 100_000},
+    {"names": b"a"},
+    {"names": b""},
+    {"stamps": np.zeros(6, np.int64)},
+    {"stamps": np.zeros((2, 3))},
+    {"headers": np.full(2, 7, np.int32)},
+    {"headers": np.full(2, -7, np.int32)},
+    {"hashes": np.ones((2, 1), np.uint64)},
+    {"hashes": np.ones(2, np.uint64).astype(object)},
+]
+
+
+def packed(**changes: object) -> bytes:
+    content = io.BytesIO()
+    chosen = {name: value for name, value in {**FACTS, **changes}.items() if value is not None}
+    arrays = {name: np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each for name, each in chosen.items()}
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("changes", WRONG)
+def test_facts_that_do_not_fit_are_no_facts(changes: dict[str, object]) -> None:
+    """A digest that is right says nothing about who wrote them."""
+    assert unpacked(packed()).paths == ["a", "b"]
+    with pytest.raises(ValueError, match=r".+"):
+        unpacked(packed(**changes))
+
+
+def test_what_is_known_of_many_files_takes_little_memory(tmp_path: Path) -> None:
+    count = 20_000
+    files = (Found(f"unlabelled/{number:06d}.jpg", number, 10**18 + number, 10**18) for number in range(count))
+    tracemalloc.start()
+    try:
+        listing = listed(files)
+        facts = Facts((count, 1, 1, 1), joined(listing.paths), listing.stamps, hashes=np.ones(count, np.uint64))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert listing.paths[7] == "unlabelled/000007.jpg" and facts.names.startswith(b"unlabelled/000000.jpg\0")
+    assert held < 160 * count  # bytes; a dataclass, a tuple and three numbers each took 500
 
 
 def test_damage_that_cannot_be_repaired_is_said(tmp_path: Path) -> None:

@@ -15,11 +15,14 @@ import torch
 import cotrain
 from cotrain import Config, Dataset
 from cotrain.data import draw_split
+from cotrain.evaluation.outliers import by_heads
 from cotrain.evaluation.suspects import Suspect
-from cotrain.pipeline.findings import many_disputed, without_pseudo_labels
+from cotrain.pipeline import findings
+from cotrain.pipeline.findings import STRANGERS, SUSPECTS, Strangers, many_disputed, without_pseudo_labels
 from cotrain.pipeline.fit import Fitted
 from cotrain.pipeline.messages import warnings_about
 from cotrain.report.page import Subject, page, show
+from cotrain.report.pictures import COLUMNS, Doubt, write_doubts
 from cotrain.runs.run import Run
 from cotrain.training.selection import Selection, selection_of
 from cotrain.types import UserError
@@ -206,3 +209,19 @@ def test_a_class_with_one_label_does_not_stop_it() -> None:
     assert used.weights is not None and np.isfinite(used.weights).all()
     assert used.weights[labels[list(used.split.labelled)] == 2] == pytest.approx([1])
     assert used.shares is not None and np.isfinite(used.shares).all()
+
+
+def test_no_cell_of_a_list_is_a_formula(tmp_path: Path) -> None:
+    data = replace(small_data(), paths=("=1+1.png", "@b.png"), classes=("=cmd|' /C calc'!A0", "-1"))
+    values = np.array([0.1, 0.2])
+    found = Strangers(np.arange(2), values, np.arange(2), by_heads(torch.zeros(1, 2, 2)), held_out=True)
+    suspects = [
+        Suspect(row, label=row, proposed=1 - row, of_label=0.1, of_proposed=0.9, disputed=True) for row in (0, 1)
+    ]
+    findings._write(tmp_path / "a.csv", STRANGERS, findings._stranger_rows(found, values > 1, data))
+    findings._write(tmp_path / "b.csv", SUSPECTS, findings._suspect_rows(suspects, data))
+    doubts = [Doubt(row, data.paths[row], data.classes[row], 0.5, (), 0.1) for row in (0, 1)]
+    write_doubts(tmp_path / "c.csv", doubts)
+    cells = [cell for name in "abc" for row in rows(tmp_path / f"{name}.csv") for cell in row.values()]
+    assert len(cells) == 2 * (len(STRANGERS) + len(SUSPECTS) + len(COLUMNS))
+    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
