@@ -24,7 +24,7 @@ AT_ONCE = 1_024
 CHANCE = 0.05
 TYPICAL = 0.5  # no image with a larger p-value is counted as strange
 HELD_OUT = "held_out"
-OF_NEIGHBOURS = ("directions", "points", "reach")
+DIMENSIONS = {"directions": 2, "points": 2, "reach": 1, HELD_OUT: 1}
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class ByNeighbours:
 
     def p_values(self, features: Floats, logits: Tensor) -> NDArray[np.float64]:
         """(n, D) features of new images -> (n,)."""
+        if features.shape[1] != len(self.projection.directions):
+            raise UserError("belonging.safetensors is not of this model: it compares other features; train it again")
         return p_values(_scores(self.projection(features), self.points, self.reach), self.held_out)
 
 
@@ -141,15 +143,15 @@ def read_belonging(path: Path) -> Belonging | None:
     if not path.exists():
         return None
     tensors, _ = read_tensors(path)
-    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    if [*arrays] == [HELD_OUT]:
+    arrays = {name: tensor.float().numpy() for name, tensor in tensors.items() if not tensor.is_complex()}
+    dimensions = {name: array.ndim for name, array in arrays.items()}
+    if dimensions == {HELD_OUT: 1}:
         return ByHeads(arrays[HELD_OUT])
-    try:
-        directions, points, reach = (arrays[name] for name in OF_NEIGHBOURS)
-        assert directions.shape[1] == points.shape[1] and len(points) == len(reach)
-        return ByNeighbours(Projection(directions), points, reach, arrays[HELD_OUT])
-    except (KeyError, IndexError, AssertionError) as error:
-        raise UserError(f"{path} is damaged: it lacks arrays, or they do not fit one another") from error
+    if dimensions == DIMENSIONS:
+        directions, points, reach, held_out = (arrays[name] for name in DIMENSIONS)
+        if directions.shape[1] == points.shape[1] and 0 < len(points) == len(reach):
+            return ByNeighbours(Projection(directions), points, reach, held_out)
+    raise UserError(f"{path} is damaged: it lacks arrays, or they do not fit one another")
 
 
 def _references(known: Neighbours) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from cotrain.data import Dataset
 from cotrain.report.pictures import SHOWN, Picture, can_be_drawn, name_of, picture_of_row
 from cotrain.report.rows import ShownRow, cells_of
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
-from cotrain.storage.reading import read_bytes, reason
+from cotrain.storage.reading import open_file, reason
 from cotrain.types import UserError
 
 STRANGE = 0.1  # p-value up to which an image is shown
@@ -66,13 +66,14 @@ def _listed(path: Path, dataset: Dataset, words_of: WordsOf) -> list[tuple[int, 
     """The first images of a list, with a few words about each."""
     found: list[tuple[int, list[str]]] = []
     try:
-        for line in csv.DictReader(io.StringIO(read_bytes(path).decode(errors="surrogateescape"), newline="")):
-            words, row = words_of(line), int(line["row"])
-            if words is None or len(found) == SHOWN:
-                break
-            if not 0 <= row < len(dataset.labels):
-                raise ValueError(f"there is no row {row}")
-            found.append((row, words))
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        with io.TextIOWrapper(open_file(path), "utf-8", errors="surrogateescape", newline="") as file:
+            for line in csv.DictReader(file):
+                words, row = words_of(line), int(line["row"])
+                if words is None or len(found) == SHOWN:
+                    break
+                if not 0 <= row < len(dataset.labels):
+                    raise ValueError(f"there is no row {row}")
+                found.append((row, words))
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({reason(error)}); delete result.json and add --resume") from error
     return found

@@ -29,11 +29,14 @@ from cotrain.data.split import read_split
 from cotrain.data.svhn import load_svhn
 from cotrain.data.table import match, read_sheet
 from cotrain.evaluation.evaluate import evaluate, verdict_of
+from cotrain.evaluation.outliers import by_heads, write_belonging
 from cotrain.evaluation.predict import how_calibrated
 from cotrain.features import runtime
 from cotrain.model.weights import read_weights
+from cotrain.pipeline.findings import SUSPECTS
+from cotrain.report.doubtful import doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
-from cotrain.runs.run import Run
+from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from tests.campaigns import inputs
 from tests.made_up import made_up_run, some_data
 
@@ -134,6 +137,9 @@ def finished() -> Path:
             "leaks": 0,
         }
     )
+    write_belonging(run.belonging_path, by_heads(torch.zeros(1, 2, 2)))
+    (run.folder / DOES_NOT_BELONG).write_text("path,row,belongs,class,left_out\n,3,0.05,cat,no\n,4,0.5,dog,no\n")
+    (run.folder / SUSPECT_LABELS).write_text(f"{','.join(SUSPECTS)}\n,3,cat,dog,0.1,0.9,yes\n")
     return run.folder
 
 
@@ -149,6 +155,7 @@ def use_run(folder: Path) -> None:
     assert isinstance(run.command, str)
     cotrain.load(folder).predict(np.zeros((1, 8, 8, 3), np.uint8))
     how_calibrated(folder)
+    doubtful_of(run, some_data())
     report_command(folder)
     evaluate(run, some_data())
 
@@ -170,6 +177,7 @@ def run_files() -> st.SearchStrategy[bytes]:
     files = ("config.json", "split.json", "result.json", "command.json")
     edited = [named(name, inputs.edited(json.loads((place / name).read_text())).map(inputs.as_json)) for name in files]
     names = (*files, "scores.npz", "model.safetensors", "log.jsonl", "labelled_only/scores.npz")
+    names += ("belonging.safetensors", DOES_NOT_BELONG, SUSPECT_LABELS)
     return st.one_of(*edited, *(named(name, inputs.changed((place / name).read_bytes())) for name in names))
 
 

@@ -94,9 +94,26 @@ def test_written_and_read_back(made: Clusters, tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(made: Clusters, tmp_path: Path) -> None:
     from cotrain.runs.checkpoint import write_tensors
 
-    write_tensors(tmp_path / "a", {"points": torch.zeros(3, 2), "held_out": torch.zeros(3)}, {})
-    with pytest.raises(UserError, match="is damaged: it lacks arrays"):
-        read_belonging(tmp_path / "a")
+    whole = {"directions": torch.ones(4, 2), "points": torch.ones(3, 2), "reach": torch.ones(3)}
+    whole["held_out"] = torch.zeros(3)
+    damaged = [
+        {},
+        {"points": whole["points"], "held_out": whole["held_out"]},
+        {"held_out": torch.zeros(3, 1)},
+        {"held_out": torch.zeros(3, dtype=torch.complex64)},
+        *({**whole, name: torch.ones(5)} for name in ("directions", "points", "reach")),
+        {**whole, "held_out": torch.zeros(())},
+        {**whole, "points": torch.ones(0, 2), "reach": torch.ones(0)},
+    ]
+    for tensors in damaged:
+        write_tensors(tmp_path / "a", tensors, {})
+        with pytest.raises(UserError, match="is damaged: it lacks arrays"):
+            read_belonging(tmp_path / "a")
+    write_tensors(tmp_path / "a", whole, {})
+    other = read_belonging(tmp_path / "a")
+    assert other is not None
+    with pytest.raises(UserError, match="is not of this model"):
+        other.p_values(np.zeros((2, 5), np.float32), torch.zeros(1, 2, 3))
 
 
 @pytest.mark.parametrize(("strange", "clear"), [(0, 0.05), (50, 1)])

@@ -16,9 +16,10 @@ from cotrain.cli.report import report_command
 from cotrain.cli.result_table import result_table
 from cotrain.data import draw_split
 from cotrain.evaluation.evaluate import evaluate
+from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
-from cotrain.runs.run import Run
+from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.training.state import begin, restore, save
 from tests.made_up import made_up_run, some_data
 
@@ -241,3 +242,21 @@ def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> 
     (folder / "cross_validation.npz").write_bytes(np.arange(3).tobytes())
     with pytest.raises(UserError, match=r"cross_validation\.npz is damaged .*; delete it to cross-validate again"):
         _read(folder / "cross_validation.npz")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"row\n0\n", b"row,belongs,class\nx,0.01,a\n", b"row,belongs,class\n999,0.01,a\n", b"row\n" + b"1" * 200_000],
+)
+def test_a_damaged_list_is_named(content: bytes, folder: Path) -> None:
+    """The last one is a csv.Error, which is no ValueError."""
+    result = json.loads((folder / "result.json").read_text())
+    facts = {"strangers": {"estimated_share": 0.1, "left_out": 0, "smallest_rate": 0.1, "held_out": True}}
+    facts |= {"suspect_labels": {"listed": 0, "disputed": 0, "distrusted": 0, "held_out": True}}
+    (folder / "result.json").write_text(json.dumps({**result, **facts}))
+    for name in (DOES_NOT_BELONG, SUSPECT_LABELS):
+        (folder / name).write_bytes(b"row,belongs,class\n")
+    assert doubtful_of(Run.open(folder), some_data()) == Doubtful([], [])
+    (folder / DOES_NOT_BELONG).write_bytes(content)
+    with pytest.raises(UserError, match=r"does_not_belong\.csv is damaged .*; delete result\.json"):
+        doubtful_of(Run.open(folder), some_data())
