@@ -24,6 +24,7 @@ from cotrain.types import UserError
 
 S = TypeVar("S")
 T = TypeVar("T")
+Items = TypeVar("Items", Sequence[Any], NDArray[Any])
 HIDDEN = (".", "__MACOSX")
 FILES_PER_TASK = 64
 WORTH_WORKERS = 256  # with fewer files, starting workers takes longer than decoding
@@ -123,7 +124,7 @@ def _by_folder(path: str) -> str:
     return path.replace("/", "\0")
 
 
-def in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def in_parts(items: Items, size: int) -> Iterator[Items]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

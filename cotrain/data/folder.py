@@ -42,7 +42,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
     layout = understand(folder, images.paths, settings)
     stored = decoded(folder, images, settings.size or layout.size or settings.largest, console)
-    unreadable: dict[str, str] = stored.facts.errors
+    unreadable = stored.facts.errors
     readable = np.array([path not in unreadable for path in images.paths])
     parts = np.array([part or "" for part in layout.parts])
     classes = class_order([label for label, part in zip(layout.labels, layout.parts, strict=True) if part])

@@ -121,7 +121,7 @@ def strangers_of(
         predicted[some] = _classes(logits, run.config.run.ensemble)
         if isinstance(belonging, ByHeads):
             p_values[some] = belonging.p_values(np.empty((0, 0), np.float32), logits)
-    if isinstance(belonging, ByNeighbours):
+    if isinstance(belonging, ByNeighbours) and dataset.bank is not None:
         p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
     order = np.argsort(p_values, kind="stable")
     return Strangers(unlabelled[order], p_values[order], predicted[order], belonging, honest)

@@ -156,6 +156,10 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
             rows = shown_rows(dataset.features, mistakes, search.doubts)
         else:
             without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
+    if (shares := result.get("class_shares")) and len(shares) != len(classes):
+        raise UserError(
+            f"{run.folder / 'result.json'} is damaged: class_shares has {len(shares)} of {len(classes)} classes"
+        )
     return Shown(
         folder=run.folder,
         classes=classes,

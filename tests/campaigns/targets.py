@@ -55,7 +55,7 @@ CHECKED = {  # what `fit` finds out by cross-validation and about a folder as it
         "against": AGAINST,
     },
     "class_shares": [
-        {"class": name, "share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3} for name in ("cat", "dog")
+        {"class": name, "share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3} for name in some_data().classes
     ],
     "strangers": {"estimated_share": 0.1, "clear": True, "left_out": 1, "smallest_rate": 0.1, "held_out": True},
     "suspect_labels": {"listed": 3, "disputed": 1, "distrusted": 0, "held_out": True},

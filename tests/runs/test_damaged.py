@@ -74,6 +74,7 @@ RESULTS = {
     "recalls": [{"images": 3, "recall": 100.0, "low": 40.0, "high": 100.0}],  # of which class?
     "class_shares": [{"share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3}],
 }
+SHARE = {"class": "cat", "share": 0.5, "low": 0.4, "high": 0.6, "pseudo_labels": 3}
 
 
 @pytest.mark.parametrize(("key", "value"), RESULTS.items())
@@ -81,6 +82,13 @@ def test_a_result_with_a_wrong_type_is_named(key: str, value: Any, folder: Path)
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, key: value}))
     with pytest.raises(UserError, match=rf"result\.json is damaged: {key}.*; delete it and add --resume"):
+        used(folder)
+
+
+def test_shares_of_other_classes_are_named(folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "class_shares": [SHARE]}))
+    with pytest.raises(UserError, match=r"result\.json is damaged: class_shares has 1 of 3 classes"):
         used(folder)
 
 
