@@ -48,6 +48,7 @@ def test_files_written_elsewhere_are_a_finding(place: Path, monkeypatch: pytest.
     assert fuzz.campaign("table", 2, 0, place / "kept", place) == 1
 
 
+@pytest.mark.system
 def test_killed_twice_a_bank_has_the_same_bits(tmp_path: Path) -> None:
     assert killed(FillBank, 2, random.Random(0), tmp_path).startswith("2 kills")
 
