@@ -66,6 +66,7 @@ def test_training_gets_the_setting_which_changes_no_weight(default, tmp_path: Pa
     assert weights == weights_without
 
 
+@pytest.mark.system
 def test_training_does_not_wait_for_imports_that_it_does_not_need(default) -> None:
     imported = default[1].stdout.split()
     assert "cotrain.training.loop" in imported

@@ -17,7 +17,6 @@ from tests.few_digits import few_digits_file
 from tests.pipeline import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
-pytestmark = pytest.mark.system
 STEPS = 16
 SETTINGS = (
     f"--optim.steps {STEPS} --labels 20 --optim.labelled 8 --optim.unlabelled 16 --model.backbone wrn-10-1 "
@@ -82,6 +81,7 @@ def lines(folder: Path) -> list[str]:
     return started(folder / "whole")
 
 
+@pytest.mark.system
 def test_the_first_process_alone_speaks(lines: list[str], folder: Path) -> None:
     assert lines[0].endswith(f"wrn-10-1, 3 heads, on cpu -> {folder / 'whole'}")
     each = "2 processes, each with 4 labelled and 8 unlabelled images per step; batch-norm within each process"
@@ -90,6 +90,7 @@ def test_the_first_process_alone_speaks(lines: list[str], folder: Path) -> None:
     assert len(set(lines)) == len(lines)
 
 
+@pytest.mark.system
 def test_the_folder_has_what_one_process_leaves(lines: list[str], folder: Path) -> None:
     main(arguments(folder / "one"))
     assert contents(folder / "whole") == contents(folder / "one")
@@ -100,6 +101,7 @@ def test_the_folder_has_what_one_process_leaves(lines: list[str], folder: Path) 
     assert [(result["ranks"], result["steps"]) for result in results] == [(2, STEPS), (1, STEPS)]
 
 
+@pytest.mark.system
 def test_a_job_whose_processes_are_killed_goes_on_to_the_same_bits(lines: list[str], folder: Path) -> None:
     out = folder / "killed"
     for rank, more in ((0, ()), (1, ("--resume",))):
@@ -125,6 +127,7 @@ def test_sigterm_saves_everything_and_one_process_can_go_on(folder: Path, capsys
     assert (result["ranks"], result["steps"]) == (1, STEPS)
 
 
+@pytest.mark.system
 def test_a_network_of_ones_own_has_the_losses_of_one_process(tmp_path: Path) -> None:
     """Up to the order of float32 sums, which grows from step to step."""
     done = torchrun(own_network.fit_each, tmp_path / "two").wait()

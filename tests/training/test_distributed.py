@@ -18,6 +18,7 @@ from cotrain.types import Learner
 from tests.processes import torchrun
 from tests.training.distributed_worker import CASES, CPU, NODES, STEP, decided, digits, renewed, work
 
+pytestmark = pytest.mark.system
 each_case = pytest.mark.parametrize("name", CASES)
 Found = list[dict[str, Tensor]]
 
