@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -74,6 +75,7 @@ def sandbox() -> Iterator[Path]:
             folder.mkdir()
             os.environ[variable] = str(folder)
         tempfile.tempdir = os.environ["TMPDIR"]
+        os.environ["OMP_NUM_THREADS"] = "1"  # a forked process would wait for ever for the threads of its parent
         (place / "here").mkdir()
         before = os.getcwd()
         os.chdir(place / "here")
@@ -97,7 +99,7 @@ def campaign(name: str, inputs: int, start: int, keep: Path, place: Path) -> int
             target=_explore, args=(name, count, 1000 * start + number, current, place)
         )
         process.start()
-        process.join()
+        _wait(process, current)
         outside = [str(path) for folder in ("here", "home") for path in (place / folder).rglob("*")]
         if process.exitcode == 0 and not outside:
             continue
@@ -113,6 +115,16 @@ def campaign(name: str, inputs: int, start: int, keep: Path, place: Path) -> int
             (place / folder).mkdir()
         os.chdir(place / "here")
     return found
+
+
+def _wait(process: BaseProcess, current: Path) -> None:
+    """Until it ends. No signal ends a process that hangs in compiled code, so it is killed after twice the time."""
+    began = time.time()
+    while process.exitcode is None:
+        process.join(1)
+        last = current.stat().st_mtime if current.exists() else began
+        if time.time() - max(began, last) > 2 * SECONDS * BUSY:
+            process.kill()
 
 
 def _explore(name: str, count: int, number: int, current: Path, place: Path) -> None:

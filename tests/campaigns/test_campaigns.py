@@ -1,6 +1,8 @@
 """The campaigns at their smallest: that they run, and that they notice. `make chaos` and `make fuzz` do the rest."""
 
 import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,19 @@ def test_files_written_elsewhere_are_a_finding(place: Path, monkeypatch: pytest.
 
     monkeypatch.setitem(targets.TARGETS, "table", Target(TARGETS["table"].inputs, writes))
     assert fuzz.campaign("table", 2, 0, place / "kept", place) == 1
+
+
+def test_a_process_that_no_signal_ends_is_killed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def hangs(content: bytes, folder: Path) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGPROF])  # as compiled code does
+        time.sleep(600)
+
+    monkeypatch.setattr(fuzz, "BUSY", 0)
+    monkeypatch.setitem(targets.TARGETS, "table", Target(TARGETS["table"].inputs, hangs))
+    assert fuzz.campaign("table", 2, 0, place / "kept", place) == 1
+    assert "ended with exit code -9" in capfd.readouterr().out
 
 
 @pytest.mark.system
