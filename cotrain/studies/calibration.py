@@ -88,12 +88,12 @@ class CalibrationStudy(TrainingStudy):
             Claim(f"{title}o-training is better calibrated than FixMatch", ece(ours[kind]), ece(theirs[kind]))
             for kind, title in kinds.items()
         ]
-        for title, method in {"FixMatch": theirs, "Co-training": ours}.items():
+        for title, method in {"FixMatch": theirs, "co-training": ours}.items():
             if UNCALIBRATED in method:
                 numbers = method[UNCALIBRATED]
                 accuracy = {seed: one.accuracy for seed, one in numbers.items()}
                 confidence = {seed: one.confidence for seed, one in numbers.items()}
-                found.append(Claim(f"{title} is overconfident", accuracy, confidence))
+                found.append(Claim(f"{title[0].upper()}{title[1:]} is overconfident", accuracy, confidence))
                 found.append(Claim(f"T = 2 improves the calibration of {title}", ece(method[PAPER]), ece(numbers)))
         return found
 
