@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("confirmation.jsonl"))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--methods", nargs="*", choices=[*NAMES], default=[*NAMES])
     parser.add_argument("--table", action="store_true", help="print the table only")
     parser.add_argument("--figure", type=Path)
     asked = parser.parse_args()
@@ -138,7 +139,7 @@ def main() -> None:
     for source in [] if asked.table else asked.data:
         name, dataset, base = Path(source).stem, None, None
         for seed in range(asked.seeds):
-            for method in NAMES:
+            for method in asked.methods:
                 if (name, LABELS, seed, method) in done:
                     continue
                 if dataset is None or base is None:
@@ -170,6 +171,8 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     for data in dict.fromkeys(row["data"] for row in found):
         for method, title in NAMES.items():
             each = {what: values(found, data, method, what) for what in columns.values()}
+            if not each["error"]:
+                continue
             cells = " | ".join(spread([*one.values()]) for one in each.values())
             lines.append(f"| {TITLES.get(data, data)} | {title} | {cells} | {len(each['wrong'])} |")
         wrong = {method: values(found, data, method, "wrong") for method in NAMES}
@@ -212,9 +215,10 @@ def draw(found: Sequence[dict[str, Any]]) -> Figure:
             axes.grid(alpha=0.25)
         panels[0, column].set_title(TITLES.get(data, data))
         panels[1, column].set_xlabel("progress of training (%)")
-    panels[0, 0].set_ylabel("wrong pseudo-labels (% of those used)")
-    panels[1, 0].set_ylabel("pseudo-labels used (% of images)")
+    panels[0, 0].set_ylabel("wrong (% of those used)")
+    panels[1, 0].set_ylabel("used (% of images)")
     panels[0, 0].legend(fontsize="small")
+    figure.suptitle("Pseudo-labels in training")
     return figure
 
 
@@ -225,6 +229,8 @@ def draw_curves(axes: Axes, curves: Sequence[Sequence[float | None]], method: st
         for place, part in enumerate(zip(*curves, strict=True))
         if len(known := [value for value in part if value is not None]) > max(1, len(curves) / 2)
     }
+    if not by_part:
+        return
     middle, bands = [*by_part], [interval(part, 0.95) for part in by_part.values()]
     axes.plot(middle, [statistics.mean(part) for part in by_part.values()], color=COLOURS[method], label=NAMES[method])
     axes.fill_between(middle, *zip(*bands, strict=True), color=COLOURS[method], alpha=0.18, linewidth=0)

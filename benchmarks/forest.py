@@ -53,16 +53,16 @@ def main() -> None:
 
 
 def draw(found: Sequence[dict[str, Any]], labels: int) -> Figure:
-    """One panel per data set; the methods are in the order of their mean difference over the sets."""
+    """One panel per data set; the methods are in the order of their difference on the first set that has them."""
     by_method = {
         method: {data: differences(found, data, labels, method) for data in TITLES}
         for method in {row["method"] for row in found} - {OURS}
     }
 
-    def mean_of(method: str) -> float:
-        return statistics.mean(statistics.mean(each) for each in by_method[method].values() if each)
+    def order(method: str) -> float:
+        return next(statistics.mean(found) for found in by_method[method].values() if found)
 
-    methods = sorted((method for method in by_method if any(by_method[method].values())), key=mean_of)
+    methods = sorted((method for method in by_method if any(by_method[method].values())), key=order)
     sets = [data for data in TITLES if any(by_method[method][data] for method in methods)]
     figure = Figure(figsize=(2.2 + 2.5 * len(sets), 1.5 + 0.27 * len(methods)), layout="constrained")
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
