@@ -31,8 +31,8 @@ def study_command(
     data
         As in fit; by default digits at the scale minutes, and the paper's dataset otherwise. The study cost takes none.
     scale
-        minutes: a short training of a small network. hours: a whole small recipe. published: the paper's network,
-        batches and steps, which take days on a GPU.
+        minutes: a short training of a small network; with a pretrained one, the recipe's steps. hours: a whole small
+        recipe. published: the paper's network, batches and steps, which take days on a GPU.
     seeds
         Number of seeds; each draws its own split. By default 3, or 5 at the scale published.
     steps

@@ -25,9 +25,15 @@ def paired(first: Mapping[int, float], other: Mapping[int, float], confidence: f
     shown = f"{statistics.mean(differences):+.2f} ({low:+.2f} to {high:+.2f})"
     if len(differences) < ENOUGH_SEEDS:
         return f"{shown}, {len(differences)} seeds"
-    if max(differences) - min(differences) < SAME:  # an interval of width 0 says nothing about chance
-        return f"{shown}: unclear"
-    return f"{shown}: {'better' if high < 0 else 'worse' if low > 0 else 'unclear'}"
+    return f"{shown}: {('better', 'unclear', 'worse')[clear_sign(differences, confidence) + 1]}"
+
+
+def clear_sign(differences: Sequence[float], confidence: float = 0.95) -> int:
+    """-1 or 1 if Student's interval for the mean is below or above 0; 0 if it is neither, or there are too few."""
+    if len(differences) < ENOUGH_SEEDS or max(differences) - min(differences) < SAME:
+        return 0  # an interval of width 0 says nothing about chance
+    low, high = interval(differences, confidence)
+    return 1 if low > 0 else -1 if high < 0 else 0
 
 
 def interval(differences: Sequence[float], confidence: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
 from cotrain.ops import confident, labelled_weak_strong
 from cotrain.types import Batch, Learner, Losses, SingleModel, Term, Views
@@ -28,8 +29,12 @@ class FixMatch(SingleModel):
 
     def loss(self, learner: Learner, batch: Batch) -> Losses:
         labelled, weak, strong = labelled_weak_strong(learner.net, batch, self.weak_pass)
-        pseudo_labels, selected = confident(weak, self.threshold)
+        pseudo_labels, selected = self.pseudo_label(weak)
         unsupervised = (F.cross_entropy(strong, pseudo_labels, reduction="none") * selected).mean()
         supervised = F.cross_entropy(labelled, batch.y)
         terms = {"supervised": Term(supervised), "unsupervised": Term(unsupervised, self.weight(learner.progress))}
         return Losses(terms, {"selected": selected.float().mean()})
+
+    def pseudo_label(self, weak: Tensor) -> tuple[Tensor, Tensor]:
+        """The class of each image, and whether it is used: (U,) both."""
+        return confident(weak, self.threshold)

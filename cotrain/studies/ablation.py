@@ -6,7 +6,8 @@ from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, CaseResult, percent, reference_among
+from cotrain.studies.case import Case, CaseResult, case_named, percent, reference_among
+from cotrain.studies.claims import Claim
 from cotrain.studies.figures import errors_next_to_paper
 from cotrain.studies.training import TrainingStudy
 
@@ -53,6 +54,22 @@ class AblationStudy(TrainingStudy):
                 "n": [str(len(each.outputs)) for each in results],
             }
         )
+
+    def claims(self, results: Sequence[CaseResult]) -> list[Claim]:
+        whole, one_view = reference_among(results), case_named(results, "one-strong-view")
+        others = [each for each in results if each is not whole]
+        return [
+            *(
+                Claim(f"The whole method is better than {each.case.title}", whole.ensemble, each.ensemble)
+                for each in others
+            ),
+            Claim("The ensemble is better than its single heads", whole.ensemble, whole.single),
+            Claim(
+                "Diversity comes from the strong views: heads that share one disagree on fewer test images",
+                one_view.disagreement,
+                whole.disagreement,
+            ),
+        ]
 
     def figure(self, results: Sequence[CaseResult]) -> Figure:
         return errors_next_to_paper(PRINTED, results)

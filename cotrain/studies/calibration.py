@@ -1,7 +1,7 @@
 """How well calibrated FixMatch and Multi-Head Co-Training are, before and after temperature scaling."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from cotrain.comparison.statistics import spread
@@ -20,10 +20,12 @@ from cotrain.evaluation.calibration import (
 from cotrain.report.figures import PRINTED, Figure
 from cotrain.runs.scores import Outputs
 from cotrain.studies.case import Case, CaseResult
+from cotrain.studies.claims import Claim
 from cotrain.studies.figures import reliability_diagrams
 from cotrain.studies.training import TrainingStudy
 
 TITLES = {UNCALIBRATED: "", PAPER: ", T = 2", FITTED: ", T fitted"}
+KINDS = {UNCALIBRATED: "C", PAPER: "With T = 2, c", FITTED: "With T fitted, c"}  # beginnings of sentences
 PAPER_NUMBERS = {
     ("fixmatch", UNCALIBRATED): {"ECE": "15.61", "accuracy": "74.93", "confidence": "78.75"},
     ("fixmatch", PAPER): {"ECE": "5.27"},
@@ -79,11 +81,52 @@ class CalibrationStudy(TrainingStudy):
             }
         )
 
+    def claims(self, results: Sequence[CaseResult]) -> list[Claim]:
+        theirs, ours = (by_kind(each) for each in results)
+        kinds = {kind: title for kind, title in KINDS.items() if kind in theirs and kind in ours}
+        found = [
+            Claim(f"{title}o-training is better calibrated than FixMatch", ece(ours[kind]), ece(theirs[kind]))
+            for kind, title in kinds.items()
+        ]
+        for title, method in {"FixMatch": theirs, "co-training": ours}.items():
+            if UNCALIBRATED in method:
+                numbers = method[UNCALIBRATED]
+                accuracy = {seed: one.accuracy for seed, one in numbers.items()}
+                confidence = {seed: one.confidence for seed, one in numbers.items()}
+                found.append(Claim(f"{title[0].upper()}{title[1:]} is overconfident", accuracy, confidence))
+                found.append(Claim(f"T = 2 improves the calibration of {title}", ece(method[PAPER]), ece(numbers)))
+        return found
+
+    def rows(self, results: Sequence[CaseResult]) -> list[dict[str, Any]]:
+        return [
+            {"case": each.case.name, "T": kind, "seed": seed, **rounded(numbers)}
+            for each in results
+            for kind, by_seed in by_kind(each).items()
+            for seed, numbers in by_seed.items()
+        ]
+
     def figure(self, results: Sequence[CaseResult]) -> Figure:
         """The first seed of each method; methods at the same kind of temperature are side by side."""
         rows = [row for each in results for row in rows_of(each, [parts for _, parts in each.by_seed[:1]])]
         rows.sort(key=lambda row: [*TITLES].index(row.by_seed[0].kind))
         return reliability_diagrams(PRINTED, {row.title: row.by_seed[0].reliability for row in rows})
+
+
+def by_kind(result: CaseResult) -> dict[str, dict[int, Calibration]]:
+    """The numbers at each kind of temperature, by seed."""
+    seeds = [seed for seed, _ in result.by_seed]
+    rows = rows_of(result, [parts for _, parts in result.by_seed])
+    return {
+        row.by_seed[0].kind: {seed: one.numbers for seed, one in zip(seeds, row.by_seed, strict=True)} for row in rows
+    }
+
+
+def rounded(numbers: Calibration) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in asdict(numbers).items()}
+
+
+def ece(numbers: Mapping[int, Calibration]) -> dict[int, float]:
+    return {seed: one.ece for seed, one in numbers.items()}
 
 
 def rows_of(result: CaseResult, by_seed: Sequence[Mapping[str, Outputs]]) -> list[Row]:

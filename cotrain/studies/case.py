@@ -14,6 +14,7 @@ from cotrain.comparison.compare import Comparison, Contender
 from cotrain.comparison.statistics import paired, spread
 from cotrain.comparison.table import Table
 from cotrain.config import Config, plain
+from cotrain.evaluation.head_stats import mean_disagreement
 from cotrain.evaluation.outputs import Scores, score
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
@@ -69,10 +70,29 @@ class CaseResult:
         """Error of the ensemble of all heads, in percent."""
         return {seed: scores.error for seed, scores in self.scores.items()}
 
+    @property
+    def disagreement(self) -> dict[int, float]:
+        """Percent of test images on which two heads differ, over all pairs of heads."""
+        return {seed: mean_disagreement(parts["test"].logits.argmax(dim=-1)) for seed, parts in self.by_seed}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One per seed."""
+        values = {"error": self.ensemble, "single_head_error": self.single, "heads_disagree": self.disagreement}
+        return [
+            {"case": self.case.name, "seed": seed, **{name: round(each[seed], 3) for name, each in values.items()}}
+            for seed, _ in self.by_seed
+        ]
+
 
 def reference_among(results: Sequence[CaseResult]) -> CaseResult:
     [reference] = [each for each in results if each.case.reference]
     return reference
+
+
+def case_named(results: Sequence[CaseResult], name: str) -> CaseResult:
+    [found] = [each for each in results if each.case.name == name]
+    return found
 
 
 def structure_table(results: Sequence[CaseResult], what: str, reference_name: str) -> Table:

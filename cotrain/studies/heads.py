@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, CaseResult, structure_table
+from cotrain.studies.case import Case, CaseResult, case_named, structure_table
+from cotrain.studies.claims import Claim
 from cotrain.studies.figures import errors_and_parameters
 from cotrain.studies.training import TrainingStudy
 
@@ -30,6 +31,13 @@ class HeadsStudy(TrainingStudy):
 
     def table(self, results: Sequence[CaseResult]) -> Table:
         return structure_table(results, "heads", "one head")
+
+    def claims(self, results: Sequence[CaseResult]) -> list[Claim]:
+        one, three, most = (case_named(results, f"heads-{heads}").ensemble for heads in (1, 3, MOST_HEADS))
+        return [
+            Claim("Three heads are better than one", three, one),
+            Claim("Seven heads are better than three", most, three),
+        ]
 
     def figure(self, results: Sequence[CaseResult]) -> Figure:
         return errors_and_parameters(PRINTED, results, "heads")

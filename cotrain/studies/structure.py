@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.model import Backbone
-from cotrain.model.build import parts_of
+from cotrain.model.build import last_frozen, parts_of
 from cotrain.report.figures import PRINTED, Figure
-from cotrain.studies.case import Case, CaseResult, structure_table
+from cotrain.studies.case import Case, CaseResult, reference_among, structure_table
+from cotrain.studies.claims import Claim
 from cotrain.studies.figures import errors_and_parameters
 from cotrain.studies.training import TrainingStudy
 from cotrain.types import UserError
@@ -24,6 +25,11 @@ class StructureStudy(TrainingStudy):
                 f"study structure needs a network of stages to cut; {config.model.backbone} is a trunk and heads, "
                 "already cut"
             )
+        if (last := last_frozen(net, config.model, config.model.share)) is not None:
+            raise UserError(
+                f"study structure moves where the heads begin, and {config.model.backbone} is frozen up to {last}; "
+                "it needs a network that learns: leave out the recipe, or set model.trunk=learned"
+            )
         return [
             Case(
                 f"share-{cut}",
@@ -37,6 +43,14 @@ class StructureStudy(TrainingStudy):
 
     def table(self, results: Sequence[CaseResult]) -> Table:
         return structure_table(results, "last shared stage", "the paper's cut")
+
+    def claims(self, results: Sequence[CaseResult]) -> list[Claim]:
+        ours = reference_among(results)
+        return [
+            Claim(f"The paper's cut is better than the cut {each.case.title}", ours.ensemble, each.ensemble)
+            for each in results
+            if each is not ours
+        ]
 
     def figure(self, results: Sequence[CaseResult]) -> Figure:
         return errors_and_parameters(PRINTED, results, "last shared stage")

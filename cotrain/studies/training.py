@@ -1,5 +1,6 @@
 """A study that trains networks: its scale, its data, and the report that it updates between runs."""
 
+import json
 import math
 import time
 from abc import ABC, abstractmethod
@@ -15,11 +16,13 @@ from cotrain.comparison.compare import Comparison
 from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
+from cotrain.model.named import is_pretrained
 from cotrain.pipeline.fit import FROM_SCRATCH, configured, opened, scratch_config
 from cotrain.recipes import recipe_named
 from cotrain.report.figures import Figure
 from cotrain.studies.base import Scale, Study, StudyOptions
 from cotrain.studies.case import NOTHING, Case, CaseResult, differing_settings, result_of
+from cotrain.studies.claims import Claim
 from cotrain.studies.writing import StudyReport
 from cotrain.types import UserError
 
@@ -49,6 +52,14 @@ class TrainingStudy(Study, ABC):
     @abstractmethod
     def table(self, results: Sequence[CaseResult]) -> Table: ...
 
+    def claims(self, results: Sequence[CaseResult]) -> list[Claim]:
+        """What the paper says about these cases."""
+        return []
+
+    def rows(self, results: Sequence[CaseResult]) -> list[dict[str, Any]]:
+        """The numbers behind the table, one row per case and seed."""
+        return [row for each in results for row in each.rows]
+
     @abstractmethod
     def figure(self, results: Sequence[CaseResult]) -> Figure:
         """Called when at least one case has finished runs."""
@@ -68,7 +79,10 @@ class Training:
         """Check everything that can be checked before anything is written."""
         data, config, scale = options.data, options.config, options.scale
         paper, size = recipe_named(study.recipe), SIZES[scale]
-        changes = {**study.settings, **({"optim.steps": size.steps} if size.steps else {}), **options.settings}
+        changes = {**study.settings, **options.settings}
+        backbone = str(changes.get("model.backbone") or (config or recipe_named(FROM_SCRATCH)).model.backbone)
+        if size.steps and not is_pretrained(backbone):  # the heads of a pretrained network are trained in seconds
+            changes = {"optim.steps": size.steps, **changes}
         if data is None and scale == "minutes":
             data = "digits"
         elif data is None:
@@ -131,6 +145,8 @@ class Training:
             differences_from_paper(self.study, self.comparison.dataset, self.comparison.base, self.comparison.for_all),
             self.study.table(results),
             self.study.figure(results),
+            [claim.sentence for claim in self.study.claims(results)],
+            [json.dumps(row) for row in self.study.rows(results)],
         )
         report.write()
         return report
