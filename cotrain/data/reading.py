@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cotrain.data.memory import check_room
 from cotrain.data.table import guess_delimiter, records_of, text_of
-from cotrain.storage.reading import decoded, open_file, reason
+from cotrain.storage.reading import array_in, decoded, open_file, reason
 from cotrain.types import UserError
 
 Table = dict[str, NDArray]
@@ -102,7 +102,8 @@ def _arrays(path: Path) -> dict[str, Any]:
     }
     if packed:
         with np.load(path, allow_pickle=False) as arrays:
-            found |= {name: arrays[name] for name in (each.filename.removesuffix(".npy") for each in packed)}
+            names = [each.filename.removesuffix(".npy") for each in packed]
+            found |= {name: array_in(arrays, name) for name in names}
     return found
 
 

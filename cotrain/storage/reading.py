@@ -86,7 +86,14 @@ def _arrays(file: IO[bytes], check: Callable[[int], object]) -> Arrays:
     with loaded:
         assert loaded.zip is not None
         check(sum(entry.file_size for entry in loaded.zip.infolist()))
-        return {key: loaded[key] for key in loaded.files}
+        return {key: array_in(loaded, key) for key in loaded.files}
+
+
+def array_in(loaded: "np.lib.npyio.NpzFile", key: str) -> NDArray[Any]:
+    """numpy returns the bytes of a member that is not an array."""
+    if not isinstance(array := loaded[key], np.ndarray):
+        raise ValueError(f"{key} is not an array")
+    return array
 
 
 def decoded(decode: Callable[[], T]) -> T:

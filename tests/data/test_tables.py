@@ -1,5 +1,6 @@
 """Tables in files: which columns are what, and what is wrong with them."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,10 @@ def test_damaged_files(tmp_path: Path) -> None:
         opened(tmp_path / "t.parquet")
     np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), y=[0, 1])
     with pytest.raises(UserError, match="X has 3 rows, but y has 2"):
+        opened(tmp_path / "t.npz")
+    with zipfile.ZipFile(tmp_path / "t.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("X.npy", b"no array")
+    with pytest.raises(UserError, match="not a readable .npz file of plain arrays .X is not an array"):
         opened(tmp_path / "t.npz")
     np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)))
     with pytest.raises(UserError, match="name the column of labels"):

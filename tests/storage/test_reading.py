@@ -57,6 +57,7 @@ DESCRIBED = "{'descr': '%s', 'fortran_order': False, 'shape': %s}"
         npz("a.npy", npy(DESCRIBED % ("<f8", f"({2**62}, {2**62})"))),  # OverflowError
         npz("a.npy", npy(DESCRIBED % ("<f8", f"({2**44},)"))),  # MemoryError
         npz("a.npy", npy(DESCRIBED % ("|O", "(3,)"))),
+        npz("a.npy", b"no array"),
         npz("a.npy", npy("(" * 3000 + ")" * 3000)),
         npz("a.npy", npy(DESCRIBED % ("<f8", "(3,)"), b"\x09\x09")),
     ],
