@@ -159,7 +159,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         opened(tmp_path / "t.npz")
     with zipfile.ZipFile(tmp_path / "t.npz", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("X.npy", b"no array")
-    with pytest.raises(UserError, match="not a readable .npz file of plain arrays .X is not an array"):
+    with pytest.raises(UserError, match=r"not a readable .npz file of plain arrays .X is not an array"):
         opened(tmp_path / "t.npz")
     np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)))
     with pytest.raises(UserError, match="name the column of labels"):
