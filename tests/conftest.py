@@ -36,25 +36,39 @@ TRUNKS = Path(os.environ.setdefault("COTRAIN_TEST_TRUNKS", f"{os.environ['COTRAI
 # A worker gets one file after the other, and none should be left with a long one at the end: these come first.
 LONGEST = (
     "methods/test_contract.py",
-    "pipeline/test_torchrun.py",
     "training/test_loop.py",
-    "labelling/test_label_browser.py",
-    "comparison/test_compare.py",
     "evaluation/test_export.py",
+    "comparison/test_compare.py",
     "studies/test_studies.py",
-    "training/test_distributed.py",
-    "report/test_browser.py",
     "runs/test_resume.py",
+    "augment/test_ops.py",
     "evaluation/test_prediction_jobs.py",
-    "model/test_huggingface.py",
-    "extension/test_package.py",
-    "test_portability.py",
-    "test_figures.py",
-    "bench/test_bench.py",
-    "report/test_report_command.py",
-    "report/test_page.py",
+    "sklearn/test_estimator_checks.py",
+    "cli/test_cli.py",
     "evaluation/test_streaming.py",
     "labelling/test_learning.py",
+    "report/test_page.py",
+    "sklearn/test_estimator.py",
+    "model/test_model.py",
+    "test_readme.py",
+    "report/test_browser.py",
+    "features/test_training.py",
+    "report/test_page_numbers.py",
+    "report/test_tensorboard.py",
+    "runs/test_damaged.py",
+    "runs/test_scores.py",
+    "labelling/test_server.py",
+    "evaluation/test_bad_files.py",
+    "report/test_report_command.py",
+    "cli/test_data_commands.py",
+    "augment/test_pipelines.py",
+    "pipeline/test_api.py",
+    "training/test_distributed.py",
+    "pipeline/test_torchrun.py",
+    "labelling/test_label_browser.py",
+    "model/test_huggingface.py",
+    "extension/test_package.py",
+    "studies/test_ablation.py",
 )
 
 
@@ -83,6 +97,14 @@ def home() -> Iterator[None]:
 def pytest_unconfigure() -> None:
     if FIRST:
         shutil.rmtree(TRUNKS, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """The tests kill processes but do not cut the power, so files need not have reached the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
