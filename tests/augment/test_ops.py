@@ -59,6 +59,7 @@ def magnitudes_of(name: str) -> st.SearchStrategy[float]:
     return st.sampled_from(NOTABLE[name]) | uniform
 
 
+@pytest.mark.system
 @pytest.mark.no_cover  # test_all_notable_magnitudes_sizes_and_kinds covers the same lines
 @pytest.mark.parametrize("name", OPS)
 @settings(max_examples=60, deadline=None)

@@ -153,6 +153,7 @@ def with_two_threads(words: list[str]) -> None:
     main(words)
 
 
+@pytest.mark.system
 def test_a_run_without_baseline_is_resumed_without_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = fit(out, "--no-baseline", signalled=Signal(SIGTERM, STEPS - 3))

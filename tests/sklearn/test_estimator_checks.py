@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cotrain.sklearn import CoTrainingClassifier
@@ -20,6 +21,7 @@ def exceptions(estimator: Any) -> dict[str, str]:
     return {"check_classifiers_classes": "labels the two classes -1 and 1, and -1 means unlabelled"}
 
 
+@pytest.mark.system
 @parametrize_with_checks(
     [CoTrainingClassifier("mhct_graph", settings=QUICK, compare=False)], expected_failed_checks=exceptions
 )

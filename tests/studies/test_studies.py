@@ -69,6 +69,7 @@ def test_more_heads_have_the_papers_parameters() -> None:
     assert millions == pytest.approx([1.468, 2.585, 3.703, 4.820, 5.938, 7.056, 8.173], abs=5e-4)
 
 
+@pytest.mark.system
 def test_heads_are_counted_and_drawn(tmp_path: Path) -> None:
     rows = done("heads", tmp_path / "out", settings={"optim.steps": 2})
     assert [*rows] == ["1", "2", "3", "4", "5", "6", "7"]
