@@ -41,7 +41,7 @@ SHORT = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("quick_exports")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("quick_exports")]
 
 
 def made_up(channels: int, side: int, classes: int = 3) -> Dataset:
@@ -90,11 +90,7 @@ RUNS: dict[str, tuple[Callable[[], Dataset], str, dict[str, Any]]] = {  # data, 
     ),
     "lite0": (lambda: made_up(3, 16), "photos", {**FROZEN, "model.enlarge": 32, "run.runtime": "auto"}),
 }
-MARKS = {
-    "wrn, grey, 3 heads, temperature": pytest.mark.system,
-    "wrn, colour, 1 head, logits": pytest.mark.system,
-    "lite0": pytest.mark.slow,
-}
+MARKS = {"lite0": pytest.mark.slow}
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
