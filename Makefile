@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-system test-slow bench chaos fuzz check docs dist clean
+.PHONY: help demo test test-default coverage test-system test-slow bench chaos fuzz check docs dist clean
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
@@ -21,7 +21,9 @@ demo: .venv/installed  ## train on scikit-learn's digits with 40 labels
 	$(BIN)/cotrain fit digits
 
 test: .venv/installed  ## linters, types, and the default tests
-	$(MAKE) --no-print-directory --jobs 2 check .venv/compiled
+	$(MAKE) --no-print-directory --jobs 2 check test-default COVERAGE=$(COVERAGE)
+
+test-default: .venv/compiled
 	$(PYTEST) $(PARALLEL) -m "not system and not slow and not realdata" $(COVERAGE)
 
 coverage: COVERAGE = --cov
@@ -65,7 +67,7 @@ clean:  ## remove what these commands made, except runs/
 	$(INSTALL) --editable '.[dev]'
 	touch $@
 
-.venv/compiled: .venv/installed cotrain/augment/kernel.py  # the kernels and the tests: `make test` does it while mypy runs
+.venv/compiled: .venv/installed cotrain/augment/kernel.py  # the kernels and the tests
 	$(BIN)/python -m tests.kernels
 	$(PYTEST) --collect-only -q > /dev/null
 	touch $@

@@ -20,6 +20,8 @@ import pytest
 import torch
 from hypothesis import settings
 from matplotlib.figure import Figure
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.training.allocator import keep_freed_memory
@@ -37,39 +39,44 @@ TRUNKS = Path(os.environ.setdefault("COTRAIN_TEST_TRUNKS", f"{os.environ['COTRAI
 LONGEST = (
     "methods/test_contract.py",
     "training/test_loop.py",
-    "evaluation/test_export.py",
     "comparison/test_compare.py",
     "studies/test_studies.py",
-    "runs/test_resume.py",
     "augment/test_ops.py",
-    "evaluation/test_prediction_jobs.py",
-    "sklearn/test_estimator_checks.py",
-    "cli/test_cli.py",
     "evaluation/test_streaming.py",
     "labelling/test_learning.py",
     "report/test_page.py",
+    "report/test_tensorboard.py",
     "sklearn/test_estimator.py",
     "model/test_model.py",
-    "test_readme.py",
     "report/test_browser.py",
-    "features/test_training.py",
     "report/test_page_numbers.py",
-    "report/test_tensorboard.py",
     "runs/test_damaged.py",
     "runs/test_scores.py",
     "labelling/test_server.py",
-    "evaluation/test_bad_files.py",
     "report/test_report_command.py",
     "cli/test_data_commands.py",
     "augment/test_pipelines.py",
     "pipeline/test_api.py",
     "training/test_distributed.py",
-    "pipeline/test_torchrun.py",
     "labelling/test_label_browser.py",
     "model/test_huggingface.py",
     "extension/test_package.py",
     "studies/test_ablation.py",
 )
+
+# They start processes, and one worker runs them all, so that only one server of `processes.py` imports everything.
+FORKING = ("runs/test_resume.py", "cli/test_cli.py", "features/test_training.py", "pipeline/test_torchrun.py")
+
+
+class OneServer(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "processes" if file.removeprefix("tests/") in FORKING else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneServer | None:
+    """For the default tests. Nearly all others start processes."""
+    return OneServer(config, log) if "not system" in config.getoption("markexpr") else None
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -78,7 +85,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    places = {Path(__file__).parent / name: place for place, name in enumerate((*FORKING, *LONGEST))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

@@ -31,6 +31,7 @@ def train_in_terminal(name: str, command: str) -> None:
     main(command.split())
 
 
+@pytest.mark.system
 def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = (

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.system
 def test_the_python_example_runs(tmp_path: Path) -> None:
     """With fewer steps, which changes only the numbers that it prints."""
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)

@@ -216,6 +216,7 @@ def open_and_be_killed(folder: Path) -> None:
     open_data(folder)
 
 
+@pytest.mark.system
 def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     folder = by_class(tmp_path / "photos")

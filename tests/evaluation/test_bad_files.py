@@ -73,6 +73,7 @@ def test_ctrl_c_keeps_the_rows_made_so_far(times: int, many: Path, whole: dict[s
     assert out.read_bytes() == whole["csv"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("more", [[], ["--defer-below", "0.9"]])
 def test_ctrl_c_prints_the_rows_made_so_far(more: list[str], many: Path, whole: dict[str, bytes]) -> None:
     arguments = ["predict", str(many / "run"), str(many / "photos"), "--workers", "0", *more]
@@ -92,6 +93,7 @@ def part(labels: list[int], errors: bytes = b"[]", kind: np.dtype = RECORD) -> b
     return file.getvalue()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "content",
     [
@@ -120,6 +122,7 @@ def test_parts_with_other_names_are_left_alone(tmp_path: Path) -> None:
     assert job.Parts(tmp_path).paths() == []
 
 
+@pytest.mark.system
 def test_what_killed_processes_left_does_not_keep_the_folder(many: Path, tmp_path: Path) -> None:
     out = tmp_path / "preds.csv"
     Running(interrupted, words(many, out, "--workers", "0"), 2, 1).wait()

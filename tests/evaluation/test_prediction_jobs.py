@@ -85,6 +85,7 @@ def test_a_full_disk_keeps_the_predictions(many: Path, whole: dict[str, bytes], 
         assert out.read_bytes() == whole[suffix]
 
 
+@pytest.mark.system
 def test_a_deleted_part_is_predicted_again(many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     out = tmp_path / "preds.csv"
     stopped(words(many, out), SIGINT, 6)
@@ -159,6 +160,7 @@ def test_mistakes_are_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
 def test_what_cannot_be_resumed_is_one_line(
     many: Path, toy: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

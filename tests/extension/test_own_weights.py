@@ -202,6 +202,7 @@ class Undecided(nn.Module):
         return images if float(images.sum()) > 0 else -images
 
 
+@pytest.mark.system
 def test_a_trunk_that_onnxruntime_cannot_run_says_so(quick: Config) -> None:
     config = quick.with_network(own_network((Undecided(), lambda: head_of(2), GREY)))
     trunk = config.build_trunk(2, (8, 8, 1))

@@ -9,6 +9,7 @@ from tests.features.tiny import files
 from tests.features.worker import fill, marked, views
 from tests.processes import Running
 
+pytestmark = pytest.mark.system
 ALL = 80 * 6 + 16
 OFTEN, RARELY = {"MARK_SECONDS": 0.0}, {"MARK_SECONDS": 1e9}
 

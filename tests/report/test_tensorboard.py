@@ -154,6 +154,7 @@ def test_what_a_killed_run_wrote_beyond_its_checkpoint_is_hidden(
     assert {*FIGURES} <= {*board(run).Tags()["images"]}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("track", "imported"), [("none", False), ("tensorboard", True)])
 def test_nothing_is_drawn_with_unless_asked_for(track: str, imported: bool, tmp_path: Path) -> None:
     done = Running(fit_and_look, tmp_path / "run", track).wait()

@@ -94,6 +94,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(stopped: tuple[Path, Done], uninterr
     assert same_bits(tmp_path / "run", uninterrupted)
 
 
+@pytest.mark.system
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_resume(
     assert same_bits(out, uninterrupted)
 
 
+@pytest.mark.system
 def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(
     stopped: tuple[Path, Done], uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_disk_that_takes_no_more_leaves_the_last_checkpoint(
     assert same_bits(out, uninterrupted)
 
 
+@pytest.mark.system
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = [*arguments(), "--out", out, "--no-baseline"]
@@ -139,6 +142,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
     assert "another process is training" in refused.stderr
 
 
+@pytest.mark.system
 def test_a_start_that_was_killed_can_be_started_again(uninterrupted: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()
