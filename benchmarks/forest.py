@@ -12,31 +12,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.photographs import LOGISTIC, OURS, by_seed, rows
+from benchmarks.photographs import NAMES, OURS, TITLES, by_seed, rows
 from cotrain.comparison.statistics import clear_sign, interval
 
-TITLES = {"cifar10": "CIFAR-10", "plantvillage": "PlantVillage", "cifar100": "CIFAR-100", "svhn": "SVHN"}
-NAMES = {
-    LOGISTIC: "logistic regression",
-    "supervised": "labelled-only heads",
-    "mhct": "co-training without a graph",
-    "mhct_routed": "routed co-training",
-    "three_models": "three models",
-    "fixmatch": "FixMatch",
-    "laplacenet": "LaplaceNet",
-    "mean_teacher": "Mean Teacher",
-    "uda": "UDA",
-    "vat": "VAT",
-    "ict": "ICT",
-    "temporal_ensembling": "Temporal Ensembling",
-    "pseudo_label": "Pseudo-Label",
-    "pseudo_label_arazo": "Arazo's pseudo-labels",
-    "deep_cotraining": "Deep Co-Training",
-    "comatch": "CoMatch",
-    "pi_model": "Pi-Model",
-    "mixmatch": "MixMatch",
-    "trinet": "Tri-net",
-}
 COLOURS = {1: "#b2182b", -1: "#2166ac", 0: "#888888"}  # clearly worse than co-training, clearly better, unclear
 LEAST, MOST = -12.0, 24.0  # percentage points that are drawn; a difference beyond is an arrow with its number
 
@@ -76,7 +54,7 @@ def draw(found: Sequence[dict[str, Any]], labels: int) -> Figure:
         for place, method in enumerate(methods):
             if len(by_method[method][data]) > 1:
                 draw_difference(axes, place, by_method[method][data])
-    panels[0].set_yticks(range(len(methods)), [NAMES.get(method, method) for method in methods])
+    panels[0].set_yticks(range(len(methods)), [NAMES[method] for method in methods])
     panels[0].invert_yaxis()
     panels[0].text(0.02, 0.005, "better than\nco-training", transform=panels[0].transAxes, fontsize="x-small")
     panels[0].text(0.98, 0.995, "worse", transform=panels[0].transAxes, fontsize="x-small", ha="right", va="top")

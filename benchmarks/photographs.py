@@ -13,8 +13,10 @@ To choose a default, measure on other seeds and on the unlabelled training image
 
 import argparse
 import json
+import statistics
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from cotrain.comparison.statistics import paired, spread
+from cotrain.comparison.statistics import ENOUGH_SEEDS, clear_sign, interval
 from cotrain.config import Config
 from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
@@ -30,24 +32,48 @@ from cotrain.methods import METHODS
 from cotrain.pipeline.baseline import logistic_net
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.fit import configured, opened
+from cotrain.studies.claims import VERDICTS, Claim
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 
 LOGISTIC, OURS = "logistic_regression", "mhct_graph"
-ALWAYS = (LOGISTIC, "supervised", OURS, "mhct", "fixmatch", "laplacenet")
-AT_FOUR = tuple(name for name in METHODS if name not in ALWAYS and METHODS[name]().views.ctaugment == "none")
+MAIN = (LOGISTIC, "supervised", OURS, "mhct", "fixmatch", "laplacenet")
+OTHERS = tuple(name for name in METHODS if name not in MAIN and METHODS[name]().views.ctaugment == "none")
 NOT_MIRRORED = ("svhn",)
 DEVELOPMENT = 10  # the first seed of experiments that choose a default
 CPU = torch.device("cpu")
+TITLES = {"cifar10": "CIFAR-10", "plantvillage": "PlantVillage", "cifar100": "CIFAR-100", "svhn": "SVHN"}
+NAMES = {
+    OURS: "co-training with neighbours (`mhct_graph`)",
+    LOGISTIC: "logistic regression",
+    "supervised": "labelled-only heads",
+    "mhct": "co-training without a graph",
+    "mhct_routed": "routed co-training",
+    "three_models": "three models",
+    "fixmatch": "FixMatch",
+    "laplacenet": "LaplaceNet",
+    "mean_teacher": "Mean Teacher",
+    "uda": "UDA",
+    "vat": "VAT",
+    "ict": "ICT",
+    "temporal_ensembling": "Temporal Ensembling",
+    "pseudo_label": "Pseudo-Label",
+    "pseudo_label_arazo": "Arazo's pseudo-labels",
+    "deep_cotraining": "Deep Co-Training",
+    "comatch": "CoMatch",
+    "pi_model": "Pi-Model",
+    "mixmatch": "MixMatch",
+    "trinet": "Tri-net",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("photographs.jsonl"))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--labels", type=int, nargs="*", default=[4, 1, 25], help="per class")
-    parser.add_argument("--methods", nargs="*", help="by default the six main ones, and all others at 4 labels")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--labels", type=int, nargs="*", default=[4, 25], help="per class")
+    parser.add_argument("--methods", nargs="*", default=[*MAIN, *OTHERS], help="all that can work on features")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, as in fit; use a file of its own")
     parser.add_argument("--develop", action="store_true", help="seeds from 10 on, measured on unlabelled images")
     parser.add_argument("--table", action="store_true", help="print the table only")
@@ -56,12 +82,11 @@ def main() -> None:
     if not asked.table:
         changes = dict(change.split("=", 1) for change in asked.set)
         done = {key(row) for row in rows(asked.out)}
-        plan = [(labels, method) for labels in asked.labels for method in asked.methods or ALWAYS]
-        plan += [] if asked.methods else [(4, method) for method in AT_FOUR]
         first = DEVELOPMENT if asked.develop else 0
         jobs = [
             (source, labels, seed, method)
-            for labels, method in plan
+            for labels in asked.labels
+            for method in asked.methods
             for source in asked.data
             for seed in range(first, first + asked.seeds)
         ]
@@ -75,7 +100,7 @@ def main() -> None:
             with open(asked.out, "a") as file:
                 file.write(json.dumps({"data": Path(source).stem, "labels": labels, **row}) + "\n")
             print(Path(source).stem, labels, seed, method, row["error"], row["seconds"], flush=True)
-    print(table([*rows(asked.out)]))
+    print(tables([*rows(asked.out)]))
 
 
 def prepared(source: str, changes: dict[str, str], console: Console) -> tuple[Dataset, Config]:
@@ -113,31 +138,57 @@ def key(row: dict[str, Any]) -> tuple[str, int, int, str]:
     return row["data"], row["labels"], row["seed"], row["method"]
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """Mean and standard deviation over seeds, and the paired difference to logistic regression."""
-    columns = sorted({(row["labels"], row["data"]) for row in found})
-    methods = sorted({row["method"] for row in found}, key=lambda name: ([*ALWAYS, *AT_FOUR, name]).index(name))
-    lines = ["| method | " + " | ".join(f"{data}, {labels}" for labels, data in columns) + " |"]
-    lines.append("|---" * (len(columns) + 1) + "|")
-    for method in methods:
-        cells = []
-        for labels, data in columns:
-            errors, reference = (by_seed(found, data, labels, name) for name in (method, OURS))
-            difference = paired(reference, errors) if method != OURS and errors and reference else ""
-            cells.append(f"{spread([*errors.values()])} (n={len(errors)}) {difference}" if errors else "")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+def tables(found: list[dict[str, Any]]) -> str:
+    """Per number of labels: errors, and differences to co-training paired by seed."""
+    parts = []
     for labels in sorted({row["labels"] for row in found}):
-        ratios = [
-            np.mean([*by_seed(found, data, labels, OURS).values()])
-            / np.mean([*by_seed(found, data, labels, LOGISTIC).values()])
-            for each, data in columns
-            if each == labels and by_seed(found, data, labels, OURS) and by_seed(found, data, labels, LOGISTIC)
+        here = [row for row in found if row["labels"] == labels]
+        methods = sorted({row["method"] for row in here}, key=lambda name: ([*MAIN, *OTHERS, name]).index(name))
+        sets = [data for data in TITLES if any(row["data"] == data for row in here)]
+        errors = {(data, method): by_seed(here, data, labels, method) for data in sets for method in methods}
+        means = [[NAMES[method], *(shown_error(errors[data, method]) for data in sets)] for method in methods]
+        differences = [
+            [
+                NAMES[method],
+                *(shown_difference(errors[data, OURS], errors[data, method]) for data in sets),
+                verdicts([Claim("", errors[data, OURS], errors[data, method]) for data in sets]),
+            ]
+            for method in methods
+            if method != OURS
         ]
-        if ratios:
-            lines.append(
-                f"\n{labels} labels per class: {OURS} has {np.mean(ratios):.2f} of {LOGISTIC}'s error on average"
-            )
-    return "\n".join(lines)
+        titles = [TITLES[data] for data in sets]
+        parts += [
+            f"**{labels} per class: test error, %**",
+            markdown(["method", *titles], means),
+            f"**{labels} per class: difference to {OURS}, points**",
+            markdown(["method", *titles, "co-training is better"], differences),
+        ]
+    return "\n\n".join(parts)
+
+
+def markdown(head: list[str], body: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
+
+
+def shown_error(errors: Mapping[int, float]) -> str:
+    mean, deviation = (f(errors.values()) if len(errors) > 1 else np.nan for f in (statistics.mean, statistics.stdev))
+    return f"{mean:.1f} ± {deviation:.1f} (n = {len(errors)})" if len(errors) > 1 else "-"
+
+
+def shown_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """Bold if the method is clearly better than co-training, plain if it is clearly worse, otherwise in brackets."""
+    found = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if len(found) < ENOUGH_SEEDS:
+        return "-"
+    low, high = interval(found, 0.95)
+    cell = f"{statistics.mean(found):+.1f}, {low:+.1f} to {high:+.1f}"
+    return {-1: f"**{cell}**", 0: f"({cell})", 1: cell}[clear_sign(found)]
+
+
+def verdicts(claims: list[Claim]) -> str:
+    """On how many sets the claim agrees with the runs."""
+    counted = Counter(claim.verdict for claim in claims if claim.differences)
+    return ", ".join(f"{word} ({counted[word]})" for word in VERDICTS.values() if counted[word])
 
 
 def by_seed(found: list[dict[str, Any]], data: str, labels: int, method: str) -> dict[int, float]:
