@@ -1,5 +1,6 @@
 """CIFAR-10 and CIFAR-100, from small files in exactly the official formats."""
 
+import gzip
 import io
 import os
 import pickle
@@ -353,3 +354,23 @@ def test_an_archive_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, extr
                 archive.addfile(entry)
     with pytest.raises(UserError, match="is not of CIFAR, which has fewer and smaller files"):
         load_cifar(path)
+
+
+def test_a_file_larger_than_any_of_cifar_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ten_python()
+    monkeypatch.setattr("cotrain.data.cifar.LARGEST_FILE", max(map(len, files.values())))
+    path = write_folder(tmp_path / "cifar-10-batches-py", files)
+    assert len(load_cifar(path).images) == 26
+    with open(path / "data_batch_4", "ab") as file:
+        file.write(bytes(10_000))
+    assert f"{path / 'data_batch_4'} is larger than any file of CIFAR" in refused(path)
+
+
+def test_an_archive_that_goes_on_after_its_last_entry_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotrain.data.cifar.LARGEST_FILE", 4 << 20)
+    path = write_archive(tmp_path / "cifar-10-python.tar.gz", "cifar-10-batches-py", ten_python())
+    assert len(load_cifar(path).images) == 26
+    path.write_bytes(path.read_bytes() + gzip.compress(bytes(8 << 20), 1))
+    assert "it does not end where its entries end" in refused(path)
