@@ -2,17 +2,21 @@
 
 import csv
 import json
+import os
 import re
+import sys
 from pathlib import Path
+from signal import SIGINT
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
+from cotrain.cli import main as command_line
 from cotrain.cli.main import main
 from cotrain.data import open_data
-from tests.processes import Done
+from tests.processes import Done, Running
 from tests.processes import run as cotrain
 
 SMALL = ["--labels", "20", "--steps", "4", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.log_every", "2"]
@@ -226,3 +230,33 @@ def test_help_shows_every_setting(capsys) -> None:
         "--run.seed",
     ):
         assert key in printed
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_twice() -> None:
+    """A command that gets Ctrl-C, and another one while the line about the first is being printed."""
+    reported = command_line._end
+
+    def interrupted(*said: object) -> None:
+        os.kill(os.getpid(), SIGINT)
+        reported(*said)
+
+    command_line.app, command_line._end = interrupt, interrupted
+    sys.argv = ["cotrain", "describe"]
+    main()
+
+
+@pytest.mark.system
+def test_more_interruptions_change_neither_line_nor_exit_code() -> None:
+    done = Running(interrupted_twice).wait()
+    assert (done.returncode, done.stderr) == (130, "cotrain: interrupted\n")
+
+
+def test_an_interruption_while_an_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "_end", interrupt)
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as end:
+        main(["describe", "nothing-of-this-name"])
+    assert end.value.args == (130,)
