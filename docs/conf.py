@@ -51,7 +51,7 @@ def in_numpy_style(app, what, name: str, obj, options, lines: list[str]) -> None
 def relink(app, docname: str, source: list[str]) -> None:
     """Links to these files at the top of the repository lead to their pages on the site."""
     for name in ("CHANGELOG", "CONTRIBUTING", "LOG"):
-        source[0] = source[0].replace(f"](../../{name}.md", f"](/project/{name.lower()}.md")
+        source[0] = re.sub(rf"\]\((\.\./)+{name}\.md", f"](/project/{name.lower()}.md", source[0])
 
 
 def setup(app):
