@@ -32,7 +32,7 @@ from cotrain.comparison.statistics import paired, spread
 from cotrain.data import DataSettings, draw_split, from_features
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.pipeline.baseline import logistic_net
-from cotrain.pipeline.fit import configured
+from cotrain.pipeline.defaults import configured
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

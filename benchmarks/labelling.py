@@ -31,8 +31,8 @@ from cotrain.evaluation.outputs import head_logits
 from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
 from cotrain.ops import ensemble_probabilities
 from cotrain.pipeline.baseline import logistic_net
+from cotrain.pipeline.defaults import configured, opened
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import configured, opened
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

@@ -30,8 +30,8 @@ from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.methods import METHODS
 from cotrain.pipeline.baseline import logistic_net
+from cotrain.pipeline.defaults import configured, opened
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import configured, opened
 from cotrain.studies.claims import VERDICTS, Claim
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of

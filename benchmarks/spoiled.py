@@ -12,8 +12,8 @@ from rich.console import Console
 
 from cotrain import Config, Dataset, from_arrays
 from cotrain.data import Split
+from cotrain.pipeline.defaults import configured, opened
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import configured, opened
 
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

@@ -12,8 +12,8 @@ from cotrain.cli.sheet import draw_sheet, write_sheet
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
+from cotrain.pipeline.defaults import configured, opened
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import configured, opened
 from cotrain.pipeline.messages import warnings_about
 from cotrain.progress import say, terminal
 from cotrain.storage.writing import write_json

@@ -46,7 +46,8 @@ class Options:
         run.seed: the seed of everything random.
     recipe
         The settings to start from (`cotrain describe` lists recipes); by default digits for digits, features
-        for tables, photos for colour images and for grey ones of 48 pixels or more, otherwise small32.
+        for tables, photos for colour images and for grey ones of 48 pixels or more, otherwise routed32 for fit and
+        small32 for the rest.
     preset
         The paper's equations, or the released code's reading of them.
     changes

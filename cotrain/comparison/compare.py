@@ -20,7 +20,8 @@ from cotrain.comparison.table import Table
 from cotrain.config import PER_METHOD, Config
 from cotrain.data import Dataset, Split, draw_split
 from cotrain.methods import METHODS, method_class
-from cotrain.pipeline.fit import Job, configured, opened, trained
+from cotrain.pipeline.defaults import configured, opened
+from cotrain.pipeline.fit import Job, trained
 from cotrain.progress import clock, say
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures

@@ -30,8 +30,8 @@ from cotrain.labelling.security import LOOPBACK, Door
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.labelling.table import LabelTable
+from cotrain.pipeline.defaults import opened
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import opened
 from cotrain.progress import say
 from cotrain.types import UserError
 

@@ -31,7 +31,7 @@ from cotrain.labelling.order import Space, most_informative, representatives, sp
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Order, Point, Snapshot
 from cotrain.ops import ensemble_probabilities, entropy, js_divergence
-from cotrain.pipeline.fit import PHOTOS, default_config
+from cotrain.pipeline.defaults import PHOTOS, default_config
 from cotrain.recipes import recipe_named
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of

@@ -15,21 +15,20 @@ import PIL
 import torch
 from rich.console import Console
 
-from cotrain.config import Config, data_settings
-from cotrain.data import Dataset, Split, draw_split, is_openable, leaks, open_data
+from cotrain.config import Config
+from cotrain.data import Dataset, Split, draw_split, is_openable, leaks
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluation.evaluate import evaluate, verdict_of
 from cotrain.evaluation.predict import METHOD, Model, load
-from cotrain.model.named import is_pretrained
 from cotrain.model.own import OwnNetwork, is_import_path, is_importable, own_network
 from cotrain.pipeline.baseline import fit_baselines, has_baseline
 from cotrain.pipeline.crossvalidation import cross_validate, is_cross_validated
+from cotrain.pipeline.defaults import configured, opened, recipe_from_scratch
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.findings import findings
 from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
 from cotrain.progress import say
-from cotrain.recipes import recipe_named, with_preset
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, is_unused, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
@@ -40,9 +39,6 @@ from cotrain.training.state import State
 from cotrain.types import UserError
 
 WORTH_ESTIMATING = 200  # steps
-PHOTOS, FROM_SCRATCH = "photos", "small32"  # the recipes for a pretrained network and for one from scratch
-TABLE = "features"  # the recipe for tables
-PHOTOGRAPH = 48  # shorter side in pixels, from which on a grey image counts as a photograph
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ def fit(
 ) -> Fitted:
     """Train on `data` and write everything to the folder `out`.
 
-    `config` comes from a recipe (by default `digits` for the digits and `small32` for other images); `settings` change
+    `config` comes from a recipe (by default one that suits the data: docs/guide/command-line.md); `settings` change
     it by dotted keys, such as {"data.labels": 40, "run.seed": 1}. `split` is an existing split to use instead of one
     drawn from the settings and the seed. `preset` "code" follows the released code where it differs from the paper.
     With `resume`, an unfinished run in `out` continues from its last checkpoint. A folder of images that needs more
@@ -101,7 +97,7 @@ def fit(
         dataset = ranks.each(lambda: opened(data, known, chosen, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
-        asked = configured(dataset, config or own, preset, chosen)
+        asked = configured(dataset, config or own, preset, chosen, recipe_from_scratch(chosen, preset))
         if network is not None or model_arguments is not None:
             asked = asked.with_network(network, model_arguments)
         ranks.each(lambda: check_trainable(asked, dataset, ranks))
@@ -248,64 +244,6 @@ def _resumable(run: Run, resume_command: str | None) -> Iterator[None]:
     except (Interrupted, KeyboardInterrupt) as stop:
         what = str(stop) or "interrupted; the newest checkpoint is kept"
         raise Interrupted(f"{what}; resume with: {resume_command or run.resume_command}") from stop
-
-
-def default_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
-    """The recipe for this data. Data whose meaning a mirror image changes is not flipped.
-
-    Colour images and larger grey ones get a pretrained network, unless the user chose another one.
-    """
-    if dataset.features is not None:
-        return with_fewer(recipe_named(TABLE), dataset)
-    name = recipe_for_backbone(changes)
-    if name is None and (dataset.source == "digits" or not is_photographic(dataset)):
-        return scratch_config(dataset)
-    config = recipe_named(name or PHOTOS).changed({"augment.flip": dataset.mirror})
-    return with_fewer(config, dataset)
-
-
-def with_fewer(config: Config, dataset: Dataset) -> Config:
-    """With fewer unlabelled images per step, if there are not as many."""
-    fewer = min(config.unlabelled, max(1, len(dataset.train) // 2))
-    return config.changed({"optim.unlabelled": fewer}) if fewer < config.unlabelled else config
-
-
-def scratch_config(dataset: Dataset) -> Config:
-    """The recipe for a network from scratch; the digits have their own."""
-    if dataset.source == "digits":
-        return recipe_named("digits")
-    return recipe_named(FROM_SCRATCH).changed({"augment.flip": dataset.mirror})
-
-
-def recipe_for_backbone(changes: Mapping[str, Any]) -> str | None:
-    """The recipe to start from if the user chose the network."""
-    backbone = changes.get("model.backbone")
-    return None if backbone is None else PHOTOS if is_pretrained(str(backbone)) else FROM_SCRATCH
-
-
-def is_photographic(dataset: Dataset) -> bool:
-    height, width, channels = dataset.shape
-    return channels == 3 or (channels == 1 and min(height, width) >= PHOTOGRAPH)
-
-
-def configured(dataset: Dataset, config: Config | None, preset: str, changes: Mapping[str, Any]) -> Config:
-    """The given config, or the default one for this data, with a preset and these changes."""
-    base = config or default_config(dataset, changes)
-    return with_preset(base, preset).changed(changes)
-
-
-def opened(
-    data: str | Path | Dataset,
-    config: Config | None,
-    changes: Mapping[str, Any],
-    memory: float | None,
-    console: Console,
-) -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    if config is None and (name := recipe_for_backbone(changes)) is not None:
-        config = recipe_named(name)
-    return open_data(data, data_settings(config, changes), memory=memory, console=console)
 
 
 def _earlier(out: str | Path | None) -> Run:

@@ -56,7 +56,7 @@ def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
     )
     yield (
         f"{config.model.backbone} is pretrained on ImageNet, the choice for {kind} of {height}x{width}; {how} "
-        "(--recipe small32 trains a small network from scratch)"
+        "(--recipe routed32 trains a small network from scratch)"
     )
 
 

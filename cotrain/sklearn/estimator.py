@@ -17,7 +17,7 @@ from cotrain.data.inputs import FeatureInputs
 from cotrain.data.tabular import dataset_of
 from cotrain.device import pick_device
 from cotrain.ops import ensemble_probabilities, one_hot
-from cotrain.pipeline.fit import configured
+from cotrain.pipeline.defaults import configured
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.targets import UNLABELLED, console_of, encoded, seed_of, threads

@@ -14,8 +14,8 @@ from cotrain.data import Dataset, Split, from_arrays
 from cotrain.data.files import FILES_PER_TASK, Workers, worker_count
 from cotrain.device import pick_device
 from cotrain.evaluation.predict import Model
+from cotrain.pipeline.defaults import configured
 from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.fit import configured
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.estimator import split_of

@@ -17,7 +17,7 @@ from cotrain.comparison.table import Table
 from cotrain.config import Config
 from cotrain.data import Dataset
 from cotrain.model.named import is_pretrained
-from cotrain.pipeline.fit import FROM_SCRATCH, configured, opened, scratch_config
+from cotrain.pipeline.defaults import FROM_SCRATCH, configured, opened, scratch_config
 from cotrain.recipes import recipe_named
 from cotrain.report.figures import Figure
 from cotrain.studies.base import Scale, Study, StudyOptions

@@ -171,7 +171,7 @@ def test_predict_writes_a_row_for_every_file(fitted, folder: Path) -> None:
         ("fit digits --optim.lr", "optim.lr=''"),
         ("fit digits --data.valid-share 2", "data.valid_share='2': input should be less than"),
         ("fit digits --method mhtc", "there is no method 'mhtc'; there are: mhct"),
-        ("fit digits --recipe foo", "there is no recipe 'foo'; the recipes are: digits, small32, photos"),
+        ("fit digits --recipe foo", "there is no recipe 'foo'; the recipes are: digits, small32, routed32, photos"),
         ("fit nowhere.npz", "nowhere.npz does not exist"),
         ("fit digits --labels 5", "data.labels=5 is fewer than the 10 classes"),
         ("fit digits --set lr", "--set lr: write KEY=VALUE"),
