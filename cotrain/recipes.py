@@ -75,8 +75,9 @@ def small32() -> Config:
 def routed32() -> Config:
     """cotrain fit photos/ --model.backbone wrn-10-1
 
-    As small32, with routed views and more steps: training takes the same time, the baseline twice as long. Far fewer
-    errors than small32; what unlabelled images gain depends on the data (docs/results/data.md).
+    As small32, with routed views and more steps: training takes the same time, the baseline twice as long. Test error
+    with 1,000 labels of 10,000 SVHN images, not mirrored: 13.95 %; baseline: 16.75 % (1 seed, 2,000 test images;
+    docs/results/data.md). What unlabelled images gain depends on the data.
     """
     return small32().changed({"method": "mhct_routed", "optim.steps": 2200})
 
