@@ -40,7 +40,8 @@ def draw(found: Sequence[dict[str, Any]], labels: int) -> Figure:
     def order(method: str) -> float:
         return next(statistics.mean(found) for found in by_method[method].values() if found)
 
-    methods = sorted((method for method in by_method if any(by_method[method].values())), key=order)
+    several = [method for method, sets in by_method.items() if any(len(found) > 1 for found in sets.values())]
+    methods = sorted(several, key=order)
     sets = [data for data in TITLES if any(by_method[method][data] for method in methods)]
     figure = Figure(figsize=(2.2 + 2.5 * len(sets), 1.5 + 0.27 * len(methods)), layout="constrained")
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]

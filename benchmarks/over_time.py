@@ -45,13 +45,10 @@ def finished(grid: Path) -> Variants:
 
 
 def curve(run: Path) -> tuple[list[float], list[float]]:
-    """Minutes and errors. Rows with errors follow the row with the time of the same step."""
-    minutes: dict[int, float] = {}
-    errors: dict[int, float] = {}
-    for row in read_log(run / "log.jsonl"):
-        if "seconds" in row:
-            minutes[row["step"]] = row["seconds"] / 60
-        errors |= {row["step"]: row["unlabelled_error"]} if "unlabelled_error" in row else {}
+    """Minutes and errors, which are in different rows of the log."""
+    rows = read_log(run / "log.jsonl")
+    minutes = {row["step"]: row["seconds"] / 60 for row in rows if "seconds" in row}
+    errors = {row["step"]: row["unlabelled_error"] for row in rows if "unlabelled_error" in row}
     common = sorted(minutes.keys() & errors.keys())
     return [minutes[step] for step in common], [errors[step] for step in common]
 
@@ -90,7 +87,7 @@ def table(variants: Variants) -> str:
             name,
             str(next(iter(rows.values()))["steps"]),
             f"{statistics.mean(result['seconds'] for result in rows.values()) / 60:.1f}",
-            shown_error(errors[name]) if len(rows) > 1 else f"{next(iter(errors[name].values())):.1f} (n = 1)",
+            shown_error(errors[name]),
             shown_difference(errors.get(REFERENCE, {}), errors[name]) if name != REFERENCE else "",
         ]
         for name, rows in results.items()

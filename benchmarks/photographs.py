@@ -171,8 +171,10 @@ def markdown(head: list[str], body: list[list[str]]) -> str:
 
 
 def shown_error(errors: Mapping[int, float]) -> str:
-    mean, deviation = (f(errors.values()) if len(errors) > 1 else np.nan for f in (statistics.mean, statistics.stdev))
-    return f"{mean:.1f} ± {deviation:.1f} (n = {len(errors)})" if len(errors) > 1 else "-"
+    if not errors:
+        return "-"
+    spread = f" ± {statistics.stdev(errors.values()):.1f}" if len(errors) > 1 else ""
+    return f"{statistics.mean(errors.values()):.1f}{spread} (n = {len(errors)})"
 
 
 def shown_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
