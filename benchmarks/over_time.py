@@ -1,9 +1,9 @@
-"""A figure of runs of `benchmarks.grid`: error against training time, one panel per data set, one line per variant.
+"""A figure of comparisons at equal time: error against training time, one panel per comparison, one line per method.
 
-    python -m benchmarks.over_time --out over-time.png SVHN=runs/svhn CIFAR-10=runs/cifar10
+    python -m benchmarks.over_time --out over-time.png "SVHN, 1,000 labels=runs/svhn-1000" "CIFAR-10=runs/cifar10-1000"
 
 Every run logs its error on 1,000 unlabelled images, whose labels only the evaluation knows. Thin lines are runs, thick
-ones the mean of a variant's seeds. The table has the errors on the test images after the last step.
+ones the mean of a method's seeds. The table has the errors on the test images after the last step.
 """
 
 import argparse
@@ -20,27 +20,28 @@ from matplotlib.figure import Figure
 from benchmarks.photographs import markdown, shown_difference, shown_error
 from cotrain.runs.log import read_log
 
-Variants = Mapping[str, Mapping[int, Path]]
-REFERENCE = "labelled-only"
+Methods = Mapping[str, Mapping[int, Path]]  # the runs, by method and seed
+REFERENCE = "supervised"
+NAMES = {REFERENCE: "labelled-only", "mhct": "co-training", "mhct_routed": "routed co-training", "fixmatch": "FixMatch"}
+COLOURS = {REFERENCE: "#555555", "mhct": "#1f6fb2", "mhct_routed": "#2a8a4a", "fixmatch": "#c4620a"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("grids", nargs="+", help="TITLE=FOLDER")
+    parser.add_argument("comparisons", nargs="+", help="TITLE=FOLDER")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    grids = {title: finished(Path(folder)) for title, _, folder in (grid.partition("=") for grid in asked.grids)}
-    draw(grids).savefig(asked.out, dpi=110)
-    for title, variants in grids.items():
-        print(f"\n**{title}**\n\n{table(variants)}")
+    named = (comparison.rpartition("=") for comparison in asked.comparisons)
+    comparisons = {title: finished(Path(folder)) for title, _, folder in named}
+    draw(comparisons).savefig(asked.out, dpi=110)
+    for title, methods in comparisons.items():
+        print(f"\n**{title}**\n\n{table(methods)}")
 
 
-def finished(grid: Path) -> Variants:
-    """The runs of a grid, by variant and seed."""
+def finished(comparison: Path) -> Methods:
     found: dict[str, dict[int, Path]] = defaultdict(dict)
-    for result in sorted(grid.glob("*-seed*/result.json")):
-        variant, _, seed = result.parent.name.rpartition("-seed")
-        found[variant][int(seed)] = result.parent
+    for result in sorted(comparison.glob("*/seed-*/result.json")):
+        found[result.parent.parent.name][int(result.parent.name.removeprefix("seed-"))] = result.parent
     return found
 
 
@@ -53,22 +54,22 @@ def curve(run: Path) -> tuple[list[float], list[float]]:
     return [minutes[step] for step in common], [errors[step] for step in common]
 
 
-def draw(grids: Mapping[str, Variants]) -> Figure:
-    figure = Figure(figsize=(1 + 4.6 * len(grids), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(grids), squeeze=False)[0]
-    names = sorted({name for variants in grids.values() for name in variants}, key=lambda name: name == REFERENCE)
-    colours = {name: "#555555" if name == REFERENCE else f"C{number}" for number, name in enumerate(names)}
-    for axes, (title, variants) in zip(panels, grids.items(), strict=True):
-        for name in names:
-            if name in variants:
-                draw_variant(axes, name, [curve(run) for run in variants[name].values()], colours[name])
-        axes.set(title=title, xlabel="minutes of training", ylim=(0, None))
+def draw(comparisons: Mapping[str, Methods]) -> Figure:
+    figure = Figure(figsize=(1 + 4.2 * len(comparisons), 3.8), layout="constrained")
+    panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
+    for axes, (title, methods) in zip(panels, comparisons.items(), strict=True):
+        curves = {name: [curve(run) for run in methods[name].values()] for name in NAMES if name in methods}
+        for name, found in curves.items():
+            draw_method(axes, NAMES[name], found, COLOURS[name])
+        highest = max(errors[-1] for found in curves.values() for _, errors in found)
+        axes.set(title=title, xlabel="minutes of training", ylim=(0, 2 * highest))
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize="small")
     panels[0].set_ylabel("error on unlabelled images, %")
-    panels[0].legend(fontsize="small")
     return figure
 
 
-def draw_variant(axes: Axes, name: str, curves: list[tuple[list[float], list[float]]], colour: str) -> None:
+def draw_method(axes: Axes, name: str, curves: list[tuple[list[float], list[float]]], colour: str) -> None:
     for minutes, errors in curves:
         axes.plot(minutes, errors, color=colour, linewidth=0.7, alpha=0.5)
     evaluations = min(len(errors) for _, errors in curves)
@@ -76,15 +77,16 @@ def draw_variant(axes: Axes, name: str, curves: list[tuple[list[float], list[flo
     axes.plot(*mean, color=colour, linewidth=2, label=f"{name} (n = {len(curves)})")
 
 
-def table(variants: Variants) -> str:
+def table(methods: Methods) -> str:
     results = {
-        name: {seed: json.loads((run / "result.json").read_text()) for seed, run in runs.items()}
-        for name, runs in variants.items()
+        name: {seed: json.loads((run / "result.json").read_text()) for seed, run in methods[name].items()}
+        for name in NAMES
+        if name in methods
     }
     errors = {name: {seed: result["test_error"] for seed, result in rows.items()} for name, rows in results.items()}
     body = [
         [
-            name,
+            NAMES[name],
             str(next(iter(rows.values()))["steps"]),
             f"{statistics.mean(result['seconds'] for result in rows.values()) / 60:.1f}",
             shown_error(errors[name]),
@@ -92,7 +94,7 @@ def table(variants: Variants) -> str:
         ]
         for name, rows in results.items()
     ]
-    return markdown(["method", "steps", "minutes", "test error, %", f"difference to {REFERENCE}, points"], body)
+    return markdown(["method", "steps", "minutes", "test error, %", "difference to labelled-only, points"], body)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from cotrain.evaluation.predict import (
 from cotrain.evaluation.shards import WHOLE, Shard
 from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.evaluation.table import PARQUET, import_pyarrow
+from cotrain.evaluation.verdict import how_better
 from cotrain.progress import terminal, worded
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
@@ -87,7 +88,7 @@ def predict_command(
         classes that get this name by mistake, at most.
     use
         The model of the run: method, labelled_only or logistic_regression. By default the method's, unless
-        cross-validation found a baseline clearly better.
+        a baseline was better on held-out labels.
     """
     request = Request(run, images, out, resume, shard, workers, defer_below, target_error, unknown_below)
     request.check()
@@ -113,7 +114,7 @@ def predict_command(
         raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
     if own_rank() == 0:
         if chosen != run:
-            why = ", which was clearly better in cross-validation" if use == BETTER else ""
+            why = f", which was {how_better(Run.open(run).result or {})}" if use == BETTER else ""
             print(f"using {chosen.name}{why}", file=sys.stderr)
         print(worded(how_calibrated(chosen), model.config.unit), file=sys.stderr)
         if target_error is not None:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cotrain.evaluation.predict import METHOD
-from cotrain.evaluation.verdict import Verdict
+from cotrain.evaluation.verdict import Verdict, how_better
 from cotrain.pipeline.rivals import FOREST, SPREADING
 from cotrain.progress import clock, worded
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
@@ -61,6 +61,9 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
         verdict = Verdict(**result["verdict"])
         against = "" if verdict.against == LABELLED_ONLY else f", against {NAMES[verdict.against]}"
         table.add_row("effect of unlabelled images", _effect(verdict) + against)
+    if result.get("validation"):
+        found = Verdict(**result["validation"])
+        table.add_row("validation error", f"{found.error:.1f} %, of the baseline {found.labelled_only:.1f} %")
     _add_facts(table, run, result)
     return table
 
@@ -72,14 +75,17 @@ def _check_whole(run: Run, result: Mapping[str, Any]) -> None:
 
 
 def _title(result: Mapping[str, Any]) -> str:
-    """The first line of the result: a baseline that is clearly better is the news."""
+    """The first line of the result: a baseline that is better is the news."""
     used = result.get("used", METHOD)
     against = (result.get("cross_validation") or {}).get("against")
     if against and against["word"] == "hurt" and against["baseline"] in (FOREST, SPREADING):
         return f"Result: {NAMES[against['baseline']]} is clearly better here; use scikit-learn's for these rows"
     if used == METHOD:
         return "Result"
-    return f"Result: {NAMES[used]} is clearly better here, so `cotrain predict` uses it (--use method for the other)"
+    return (
+        f"Result: the baseline ({NAMES[used]}) is {how_better(result)}, so `cotrain predict` uses it "
+        "(--use method for the other)"
+    )
 
 
 def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:

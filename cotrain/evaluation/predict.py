@@ -165,8 +165,8 @@ class Model:
 def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = BETTER) -> Model:
     """Load the model of a finished run from its folder.
 
-    As in `fit`, `model` is needed only for a network of your own that cannot be imported. If cross-validation found a
-    baseline clearly better than the method, that baseline is loaded, unless `use` is "method". A baseline's name,
+    As in `fit`, `model` is needed only for a network of your own that cannot be imported. If a baseline
+    was better than the method on held-out labels, that baseline is loaded, unless `use` is "method". A baseline's name,
     "labelled_only" or "logistic_regression", loads that one.
     """
     folder = Path(run)

@@ -1,6 +1,8 @@
 """Did the unlabelled images help? Compares a run with its baseline on the same test images."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +34,15 @@ class Verdict:
     def few(self) -> bool:
         """Whether the interval excludes zero but too few images differ for the sign test to agree."""
         return self.word == UNCLEAR and self.low * self.high > 0
+
+
+def how_better(result: Mapping[str, Any]) -> str:
+    """How the baseline that a run uses instead of its method turned out to be better, in words."""
+    if result.get("cross_validation"):
+        return "clearly better in cross-validation"
+    compared = result.get("validation")  # older versions did not keep it, and used only what was clearly better
+    clearly = "clearly " if compared is None or compared["word"] == "hurt" else ""
+    return f"{clearly}better on the validation images"
 
 
 def sign_test(worse: int, better: int) -> float:

@@ -24,7 +24,7 @@ from cotrain.evaluation.predict import METHOD, Model, load
 from cotrain.model.own import OwnNetwork, is_import_path, is_importable, own_network
 from cotrain.pipeline.baseline import fit_baselines, has_baseline
 from cotrain.pipeline.crossvalidation import cross_validate, is_cross_validated
-from cotrain.pipeline.defaults import configured, opened, recipe_from_scratch
+from cotrain.pipeline.defaults import configured_for_fit, opened
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.findings import findings
 from cotrain.pipeline.messages import estimate, heading, seen_before, title_of
@@ -97,7 +97,7 @@ def fit(
         dataset = ranks.each(lambda: opened(data, known, chosen, memory, console))
         ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
         own = earlier.config if earlier and preset == "paper" else None
-        asked = configured(dataset, config or own, preset, chosen, recipe_from_scratch(chosen, preset))
+        asked = configured_for_fit(dataset, config or own, preset, chosen, split)
         if network is not None or model_arguments is not None:
             asked = asked.with_network(network, model_arguments)
         ranks.each(lambda: check_trainable(asked, dataset, ranks))
@@ -182,7 +182,9 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
             for name in (LABELLED_ONLY, *baselines):
                 result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
             result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
-            result["used"] = better_model(summary, verdict_of(run, "valid") if baselines else None)
+            on_validation = verdict_of(run, "valid") if baselines else None
+            result["validation"] = on_validation
+            result["used"] = better_model(summary, on_validation, from_scratch=not dataset.has_features)
             found = findings(run, dataset, held_out)
             result["warnings"] += found.pop("warnings")
             result |= found
@@ -193,13 +195,19 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
         return ranks.from_first(finish)
 
 
-def better_model(summary: Mapping[str, Any] | None, on_validation: Mapping[str, Any] | None = None) -> str:
-    """The model that `predict` uses: the method's, unless a baseline was clearly better on held-out labels.
+def better_model(
+    summary: Mapping[str, Any] | None, on_validation: Mapping[str, Any] | None = None, *, from_scratch: bool = False
+) -> str:
+    """The model that `predict` uses: the method's, unless a baseline was better on held-out labels.
 
-    These are the labels of cross-validation, or of the validation images.
+    These are the labels of cross-validation, or of the validation images. On pretrained features unlabelled images
+    usually help, so a baseline must be clearly better. From scratch they often do harm, and fewer mistakes are enough.
     """
     if summary is None:
-        return on_validation["against"] if on_validation and on_validation["word"] == "hurt" else METHOD
+        if on_validation is None:
+            return METHOD
+        hurt = on_validation["word"] == "hurt" or (from_scratch and on_validation["difference"] > 0)
+        return on_validation["against"] if hurt else METHOD
     against = summary["against"]
     hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
     return against["baseline"] if hurt else METHOD

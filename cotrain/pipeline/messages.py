@@ -56,7 +56,7 @@ def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
     )
     yield (
         f"{config.model.backbone} is pretrained on ImageNet, the choice for {kind} of {height}x{width}; {how} "
-        "(--recipe routed32 trains a small network from scratch)"
+        "(--model.backbone wrn-10-1 trains a small network from scratch)"
     )
 
 
@@ -102,6 +102,11 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
         yield (
             f"no test {dataset.unit}s were provided, so {len(split.test):,} labelled {dataset.unit}s are set aside for "
             "testing (data.test_share=0 trains on all)"
+        )
+    if split.valid and not len(dataset.valid):
+        yield (
+            f"{len(split.valid):,} labelled {dataset.unit}s are set aside for validation, to notice if the unlabelled "
+            "ones do harm (data.valid_share=0 trains on all)"
         )
     if (config.robust.trust_labels < 1 or config.robust.class_shares == "estimate") and not has_frozen_trunk(config):
         yield "robust.trust_labels and class_shares=estimate need a frozen pretrained network; they have no effect here"

@@ -14,6 +14,7 @@ from cotrain.config import Config, plain, settings_of
 from cotrain.evaluation.calibration import FITTED, UNCALIBRATED
 from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
+from cotrain.evaluation.verdict import how_better
 from cotrain.model.named import is_pretrained
 from cotrain.progress import worded
 from cotrain.report.page import BASELINES, WORDS
@@ -73,6 +74,7 @@ def card(run: Run) -> str:
         result=result,
         used=used,
         baselines={name: worded(text, unit) for name, text in BASELINES.items()},
+        how_better=worded(how_better(result), unit),
         words={word: worded(text, unit) for word, text in WORDS.items()},
         errors=errors,
         measured=errors.get(used),

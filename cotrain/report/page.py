@@ -22,7 +22,7 @@ from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.predict import METHOD, fitted_temperature, load
 from cotrain.evaluation.results import Results
-from cotrain.evaluation.verdict import Verdict, verdict
+from cotrain.evaluation.verdict import Verdict, how_better, verdict
 from cotrain.progress import clock, worded
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
@@ -257,6 +257,7 @@ def page(shown: Sequence[Shown]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         words={key: worded(text, unit) for key, text in WORDS.items()},
         baselines={key: worded(text, unit) for key, text in BASELINES.items()},
+        how_better=lambda result: worded(how_better(result), unit),
         how_to_read_reliability=worded(RELIABILITY, unit),
         temperatures={kind: worded(text, unit) for kind, text in TEMPERATURES.items()},
         fitted=FITTED,

@@ -168,6 +168,7 @@ class ResultFacts(File):
     labelled_only_seconds: Number | None = None
     logistic_regression_error: Number | None = None
     verdict: VerdictFacts | None = None
+    validation: VerdictFacts | None = None  # the same comparison on validation images
     cross_validation: CrossValidation | None = None
     balanced_error: Number | None = None
     recalls: list[Recall] | None = None

@@ -128,7 +128,7 @@ def test_without_test_images_the_error_is_that_of_the_model_in_use(untested: Run
     assert found["dataset"]["split"] == "cross-validation" and found["metrics"][0]["value"] == 12.5
     flat = " ".join(text.split())
     assert "(95 % confidence interval 3.0 to 40.0 %, 12 labelled images, by cross-validation)" in flat
-    assert "found baseline (labelled images only) clearly better" in flat
+    assert "Baseline (labelled images only) is clearly better in cross-validation." in flat
     assert "**The unlabelled images hurt**: +20.50 points" in flat
     assert "estimated on the labelled images" in flat and "only 12 images" in flat
 
