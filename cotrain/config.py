@@ -61,6 +61,9 @@ class RunSettings(Settings):
     baseline: bool = Field(
         True, description="also train what a user would do without unlabelled images, for comparison"
     )
+    baseline_factor: float = Field(
+        1.0, gt=0, le=100, description="length of the labelled-only baseline, as a multiple of the method's steps"
+    )
     folds: int = Field(
         4, ge=2, description="folds of the cross-validation over the labelled images, for a frozen trunk"
     )

@@ -12,7 +12,7 @@ from cotrain.cli.sheet import draw_sheet, write_sheet
 from cotrain.config import Config
 from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
-from cotrain.pipeline.defaults import configured, opened
+from cotrain.pipeline.defaults import configured_for_fit, opened
 from cotrain.pipeline.features import with_bank
 from cotrain.pipeline.messages import warnings_about
 from cotrain.progress import say, terminal
@@ -23,6 +23,7 @@ from cotrain.types import UserError
 data_app = App(name="data", help="Fetch, check, show and split images.")
 console = terminal()
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+EXAMPLES = 3  # strong views on a sheet, if the method draws fewer at a time
 
 
 @data_app.command(name="fetch")
@@ -93,7 +94,7 @@ def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Conf
     """The data, and the configuration that `fit` would use."""
     settings = {**options.settings, **{f"data.{name}": value for name, value in changes.items()}}
     dataset = opened(data, options.config, settings, options.memory, console)
-    return dataset, configured(dataset, options.config, options.preset, options.settings)
+    return dataset, configured_for_fit(dataset, options.config, options.preset, options.settings, None)
 
 
 def _try_split(dataset: Dataset, config: Config) -> tuple[Split | None, UserError | None]:
@@ -128,10 +129,8 @@ def show_command(
     if out.exists():
         raise UserError(f"{out} already exists; choose another --out")
     dataset, config = _opened(data, options or Options())
-    views = config.method.views
-    sheet = draw_sheet(
-        dataset, config.augment, strong=max(views.strong, 1), each=each, classes=classes, seed=config.run.seed
-    )
+    strong = max(config.method.views.strong, EXAMPLES)
+    sheet = draw_sheet(dataset, config.augment, strong=strong, each=each, classes=classes, seed=config.run.seed)
     write_sheet(sheet, out)
     say(console, f"{sheet.width}x{sheet.height} pixels -> {out}")
 

@@ -15,6 +15,7 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.pipeline.defaults import configured_for_fit
 from cotrain.pipeline.fit import better_model
 from cotrain.report.page import write_report
+from cotrain.runs.log import read_log
 from cotrain.runs.run import Run
 from cotrain.types import Batch, Learner, Losses
 
@@ -28,7 +29,7 @@ def harmed(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> cotrain.Fi
         return learn(self, learner, replace(batch, y=1 - batch.y))
 
     settings = {"optim.steps": 30, "optim.labelled": 8, "optim.unlabelled": 16, "optim.lr": 0.03, "run.report": False}
-    settings |= {"data.valid_share": 0.3, "data.labels": 20}
+    settings |= {"data.valid_share": 0.3, "data.labels": 20, "run.baseline_factor": 1.5}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MultiHeadCoTraining, "loss", confused)
         config, out = cotrain.recipe_named("digits"), tmp_path_factory.mktemp("harmed") / "run"
@@ -46,6 +47,12 @@ def test_the_labelled_only_model_is_used_if_it_is_clearly_better(harmed: cotrain
     assert not np.array_equal(used, method)
     right = torch.from_numpy(used.argmax(axis=1)) == toy.labels[toy.test]
     assert 100 * (1 - right.double().mean().item()) == pytest.approx(harmed.result["labelled_only_error"])
+
+
+def test_the_baseline_is_as_long_as_asked(harmed: cotrain.Fitted) -> None:
+    run = Run.open(harmed.folder)
+    logs = [read_log(folder / run.log_path.name) for folder in (run.folder, run.baseline_folder)]
+    assert [rows[-1]["step"] for rows in logs] == [30, 45]
 
 
 def test_the_table_and_the_page_say_so(harmed: cotrain.Fitted, toy: Dataset) -> None:
