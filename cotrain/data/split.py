@@ -47,16 +47,17 @@ class Split(Settings):
 
     def check_usable(self, dataset: Dataset) -> None:
         """Refuse impossible rows: a split file may have been edited."""
-        rows = np.array([*self.labelled, *self.unlabelled, *self.valid, *self.test], np.int64)
+        held_out = np.array([*self.valid, *self.test], np.int64)
+        rows = np.union1d(self.trained_on, held_out)
         if not self.labelled or not self.unlabelled:
             raise UserError(f"split {self.name} has no labelled or no unlabelled images")
-        if rows.min() < 0 or rows.max() >= len(dataset.images):
+        if rows[0] < 0 or rows[-1] >= len(dataset.images):
             raise UserError(f"split {self.name} has rows outside {dataset.name} (0 to {len(dataset.images) - 1})")
-        named = np.array([*self.labelled, *self.valid, *self.test], np.int64)
+        named = np.array([*self.labelled, *held_out], np.int64)
         for row in named[dataset.labels.numpy()[named] == UNLABELLED][:1]:
             raise UserError(f"split {self.name} uses the label of row {row}, which has none")
-        if shared := {*self.valid, *self.test} & {*self.labelled, *self.unlabelled}:
-            raise UserError(f"split {self.name} both trains and tests on row {min(shared)}")
+        for row in np.intersect1d(self.trained_on, held_out)[:1]:
+            raise UserError(f"split {self.name} both trains and tests on row {row}")
 
 
 def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:

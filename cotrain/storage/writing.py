@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
@@ -37,7 +38,8 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(value)
+    write_pieces(path, (piece.encode() for piece in chain(pieces, "\n")))
 
 
 @contextmanager
