@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from tests.campaigns.bad_disks import Skipped, full_disk, read_only
-from tests.campaigns.jobs import FIT, Compare, FillBank, Fit, Job, Predict, check_whole, journal_of, trained
+from tests.campaigns.jobs import FIT, Compare, FillBank, Fit, FitPhotos, Job, Predict, check_whole, journal_of, trained
 from tests.labelling.served import photos, start, visit
 from tests.processes import Running
 from tests.processes import start as started
@@ -146,12 +146,13 @@ def _command(process: psutil.Process) -> str:
 
 def changing_folder(kills: int, draw: random.Random, place: Path) -> str:
     """Somebody deletes, truncates and adds files while they are read: rows with errors, or one line, no traceback."""
-    job, codes = Predict(place / "job", photos=400), []
-    for number in range(max(1, kills // 20)):
-        job.clear()
+    codes = []
+    for number in range(max(2, kills // 10)):
+        (place / str(number)).mkdir()
+        job = (Predict, FitPhotos)[number % 2](place / str(number) / "job", photos=400)
         process = job.begin()
         while process.process.is_alive():
-            path = draw.choice([*job.photos.iterdir()])
+            path = draw.choice([*job.photos.glob("*.png")])
             match draw.randrange(3):
                 case 0:
                     path.unlink()

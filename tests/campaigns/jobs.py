@@ -15,9 +15,10 @@ from tests.features.tiny import files
 from tests.features.worker import fill
 from tests.processes import Running, run, start
 
-FIT = ["fit", "digits", "--steps", "40", "--no-baseline", "--run.checkpoint_every", "5", "--run.log_every", "5"]
-FIT += ["--data.labels", "20", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.report", "false"]
-COMPARE = ["compare", "digits", "--methods", "supervised,fixmatch", "--seeds", "1", *FIT[2:4], *FIT[5:]]
+SHORT = ["--steps", "40", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.report", "false"]
+SHORT += ["--run.checkpoint_every", "5", "--run.log_every", "5"]
+FIT = ["fit", "digits", "--labels", "20", "--no-baseline", *SHORT]
+COMPARE = ["compare", "digits", "--labels", "20", "--methods", "supervised,fixmatch", "--seeds", "1", *SHORT]
 CHANGING = {"seconds", "command"}  # of a result: they depend on when and where
 
 
@@ -91,16 +92,37 @@ class FillBank(Job):
         return files(self.folder)
 
 
+def make_photos(folder: Path, photos: int) -> None:
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(photos):
+        Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{number:04d}.png")
+
+
+class FitPhotos(Job):
+    """Train on a folder of photos, twenty of them labelled."""
+
+    def __init__(self, folder: Path, photos: int = 800) -> None:
+        super().__init__(folder)
+        self.photos = folder.with_name("photos")
+        make_photos(self.photos, photos)
+        lines = ["path,label", *(f"{number:04d}.png,{number % 2}" for number in range(20))]
+        (self.photos / "labels.csv").write_text("\n".join(lines) + "\n")
+
+    def begin(self) -> Running:
+        return start("fit", self.photos, "--out", self.folder / "run", "--no-baseline", *SHORT)
+
+    def made(self) -> object:
+        return trained(self.folder)
+
+
 class Predict(Job):
     """Predict photos, with decoding workers, by a run that is trained first."""
 
     def __init__(self, folder: Path, photos: int = 800) -> None:
         super().__init__(folder)
         self.run, self.photos = folder.with_name("model"), folder.with_name("photos")
-        self.photos.mkdir()
-        rng = np.random.default_rng(0)
-        for number in range(photos):
-            Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(self.photos / f"{number:04d}.png")
+        make_photos(self.photos, photos)
         assert run(*FIT, "--out", self.run).returncode == 0
 
     @property
