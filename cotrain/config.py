@@ -64,6 +64,9 @@ class RunSettings(Settings):
     baseline_factor: float = Field(
         1.0, gt=0, le=100, description="length of the labelled-only baseline, as a multiple of the method's steps"
     )
+    warm_start: bool = Field(
+        False, description="start from the weights of the labelled-only baseline, if one is trained"
+    )
     folds: int = Field(
         4, ge=2, description="folds of the cross-validation over the labelled images, for a frozen trunk"
     )

@@ -31,9 +31,12 @@ def wants_baseline(config: Config) -> bool:
 
 
 def has_baseline(run: Run, dataset: Dataset) -> bool:
-    """False without held-out labelled images, which the comparison needs. On features it is cheap and always there."""
+    """False if nothing needs it: no comparison on held-out labelled images, and no warm start.
+
+    On features it is cheap and always there.
+    """
     held_out = bool(run.split.test or run.split.valid)
-    return wants_baseline(run.config) and (held_out or dataset.has_features)
+    return wants_baseline(run.config) and (held_out or dataset.has_features or run.config.run.warm_start)
 
 
 def baseline_config(config: Config) -> Config:

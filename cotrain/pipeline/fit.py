@@ -171,7 +171,9 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
                 say(console, estimate(run, dataset, device, ranks))
         baselines = fit_baselines(run, dataset, device, ranks, console) if has_baseline(run, dataset) else {}
         job = part_of or Job(title_of(run.config.method), 0.0)
-        state = train(run, dataset, device, console, job.title, ranks, job.seconds_after)
+        warm = run.config.run.warm_start and LABELLED_ONLY in baselines
+        weights = ranks.from_first(lambda: Run.open(run.baseline_folder).read_model()[0]) if warm else None
+        state = train(run, dataset, device, console, job.title, ranks, job.seconds_after, weights)
         wanted = is_cross_validated(run.config, dataset)
         checked = ranks.from_first(lambda: cross_validate(run, dataset, device, console)) if wanted else None
 

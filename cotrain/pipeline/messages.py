@@ -37,6 +37,8 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
     counts = f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test"
     yield f"{counts} {dataset.unit}s; {network(config)}, on {device} -> {run.folder}"
     yield from why_network(config, dataset)
+    if config.run.warm_start and has_baseline(run, dataset):
+        yield f"{config.method.name} starts from the labelled-only baseline (run.warm_start=false: random weights)"
     if ranks.size > 1:
         scope = "across processes" if synchronised(config, device, ranks) else "within each process"
         yield (

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -161,16 +161,18 @@ def train(
     title: str,
     ranks: Ranks = ALONE,
     then: float = 0.0,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> State:
     """Train to the last step, from the newest checkpoint if there is one, and write model.safetensors.
 
-    `then` is how many seconds later work will take; the progress display adds it to the time left.
+    `then` is how many seconds later work will take; the progress display adds it to the time left. `weights` are those
+    to start from; without them they are random.
     """
     config, optim = run.config, run.config.optim
     keep_freed_memory()
     used = ranks.from_first(lambda: selection_of(config, dataset, run.split).used)
     split = used.split
-    state = begin(config, dataset, split, device)
+    state = begin(config, dataset, split, device, weights)
     if saved := ranks.from_first(run.checkpoints.load):
         for note in restore(state, run, *saved, ranks):
             say(console, note)

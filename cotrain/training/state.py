@@ -1,6 +1,6 @@
 """Training state: how it is initialised, saved and restored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,15 @@ def pool_of(dataset: Dataset, split: Split, shares: Floats | None = None, weight
     return Pool(labelled, dataset.labels[labelled], unlabelled, len(dataset.images), len(dataset.classes), *known)
 
 
-def begin(config: Config, dataset: Dataset, split: Split, device: torch.device) -> State:
+def begin(
+    config: Config, dataset: Dataset, split: Split, device: torch.device, weights: Mapping[str, Tensor] | None = None
+) -> State:
+    """The state before the first step. `weights` replace the random ones, except where a method has more outputs."""
     net = config.build_network(len(dataset.classes), dataset.shape[-1]).to(device).train()
+    own = net.state_dict()
+    for name, tensor in (weights or {}).items():
+        if name in own and own[name].shape == tensor.shape:
+            own[name].copy_(tensor)
     if config.run.channels_last:
         net = net.channels_last()
     measure_features(net, inputs_of(config, dataset, split), np.asarray(split.unlabelled), device)
