@@ -22,6 +22,7 @@ from cotrain.runs.log import read_log
 
 Methods = Mapping[str, Mapping[int, Path]]  # the runs, by method and seed
 REFERENCE = "supervised"
+ACROSS = 3  # panels
 NAMES = {REFERENCE: "labelled-only", "mhct": "co-training", "mhct_routed": "routed co-training", "fixmatch": "FixMatch"}
 COLOURS = {REFERENCE: "#555555", "mhct": "#1f6fb2", "mhct_routed": "#2a8a4a", "fixmatch": "#c4620a"}
 
@@ -55,17 +56,22 @@ def curve(run: Path) -> tuple[list[float], list[float]]:
 
 
 def draw(comparisons: Mapping[str, Methods]) -> Figure:
-    figure = Figure(figsize=(1 + 4.2 * len(comparisons), 3.8), layout="constrained")
-    panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
-    for axes, (title, methods) in zip(panels, comparisons.items(), strict=True):
+    columns = min(ACROSS, len(comparisons))
+    rows = -(-len(comparisons) // columns)
+    figure = Figure(figsize=(1 + 4.2 * columns, 3.8 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.flat[len(comparisons) :]:
+        axes.set_axis_off()
+    for axes, (title, methods) in zip(panels.flat, comparisons.items(), strict=False):
         curves = {name: [curve(run) for run in methods[name].values()] for name in NAMES if name in methods}
         for name, found in curves.items():
             draw_method(axes, NAMES[name], found, COLOURS[name])
         highest = max(errors[-1] for found in curves.values() for _, errors in found)
         axes.set(title=title, xlabel="minutes of training", ylim=(0, 2 * highest))
         axes.grid(alpha=0.25)
-        axes.legend(fontsize="small")
-    panels[0].set_ylabel("error on unlabelled images, %")
+        axes.legend(fontsize="small", loc="upper right")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("error on unlabelled images, %")
     return figure
 
 
