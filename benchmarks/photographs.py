@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, as in fit; use a file of its own")
     parser.add_argument("--develop", action="store_true", help="seeds from 10 on, measured on unlabelled images")
     parser.add_argument("--table", action="store_true", help="print the table only")
+    parser.add_argument("--against", type=Path, help="also print how each method differs from its runs in this file")
     asked = parser.parse_args()
     console = Console()
     if not asked.table:
@@ -101,6 +102,8 @@ def main() -> None:
                 file.write(json.dumps({"data": Path(source).stem, "labels": labels, **row}) + "\n")
             print(Path(source).stem, labels, seed, method, row["error"], row["seconds"], flush=True)
     print(tables([*rows(asked.out)]))
+    if asked.against is not None:
+        print(effects([*rows(asked.against)], [*rows(asked.out)]))
 
 
 def prepared(source: str, changes: dict[str, str], console: Console) -> tuple[Dataset, Config]:
@@ -143,8 +146,7 @@ def tables(found: list[dict[str, Any]]) -> str:
     parts = []
     for labels in sorted({row["labels"] for row in found}):
         here = [row for row in found if row["labels"] == labels]
-        methods = sorted({row["method"] for row in here}, key=lambda name: ([*MAIN, *OTHERS, name]).index(name))
-        sets = [data for data in TITLES if any(row["data"] == data for row in here)]
+        methods, sets = named(here)
         errors = {(data, method): by_seed(here, data, labels, method) for data in sets for method in methods}
         means = [[NAMES[method], *(shown_error(errors[data, method]) for data in sets)] for method in methods]
         differences = [
@@ -164,6 +166,26 @@ def tables(found: list[dict[str, Any]]) -> str:
             markdown(["method", *titles, "co-training is better"], differences),
         ]
     return "\n\n".join(parts)
+
+
+def effects(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    """Per number of labels: what other settings change, paired by seed."""
+    parts = []
+    for labels in sorted({row["labels"] for row in after}):
+        methods, sets = named([row for row in after if row["labels"] == labels])
+        body = []
+        for method in methods:
+            pairs = [[by_seed(runs, data, labels, method) for runs in (before, after)] for data in sets]
+            body.append([NAMES[method], *(shown_difference(*pair) for pair in pairs)])
+        table = markdown(["method", *(TITLES[data] for data in sets)], body)
+        parts += ["", f"**{labels} per class: difference, points**", "", table]
+    return "\n".join(parts)
+
+
+def named(found: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """The methods and the data sets of some runs, in order."""
+    methods = sorted({row["method"] for row in found}, key=lambda name: ([*MAIN, *OTHERS, name]).index(name))
+    return methods, [data for data in TITLES if any(row["data"] == data for row in found)]
 
 
 def markdown(head: list[str], body: list[list[str]]) -> str:
