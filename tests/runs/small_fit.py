@@ -7,7 +7,7 @@ from tests.few_digits import few_digits_file
 STEPS = 12
 SETTINGS = (
     f"--steps {STEPS} --labels 20 --optim.labelled 4 --optim.unlabelled 8 --model.backbone wrn-10-1 "
-    "--run.report false "
+    "--run.baseline_factor 1 --run.report false "
     "--run.log_every 2 --run.checkpoint_every 3"
 ).split()
 
