@@ -143,6 +143,11 @@ class Config(Settings):
         return self.optim.unlabelled or round(self.optim.labelled * self.method.unlabelled_ratio)
 
     @property
+    def baseline_steps(self) -> int:
+        """Steps of the labelled-only baseline."""
+        return max(1, round(self.run.baseline_factor * self.optim.steps))
+
+    @property
     def unit(self) -> str:
         """What one example is called: an image, or a row of a table."""
         return "row" if self.model.backbone == TABLE_BACKBONE else "image"

@@ -47,7 +47,7 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     table = Worded("", "test error", title=_title(result), title_justify="left")
     table.unit = run.config.unit
     if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
-        table.add_row("baseline (labelled images only)", _baseline(result))
+        table.add_row("baseline (labelled images only)", _baseline(run, result))
         if result.get("logistic_regression_error") is not None:
             table.add_row("logistic regression, same features", _percent(result["logistic_regression_error"]))
     for number, error in enumerate((result["head_errors"] or []) if method.heads > 1 else [], start=1):
@@ -147,11 +147,13 @@ def _percent(error: float | None) -> str:
     return "unknown (no test images)" if error is None else f"{error:.2f} %"
 
 
-def _baseline(result: Mapping[str, Any]) -> str:
+def _baseline(run: Run, result: Mapping[str, Any]) -> str:
     error, seconds = result["labelled_only_error"], result.get("labelled_only_seconds")
     if error is None:
         return "not trained"
-    return _percent(error) + (f" (same {result['steps']:,} steps, in {clock(seconds)})" if seconds is not None else "")
+    steps = f"{run.config.baseline_steps:,} steps"
+    same = "same " if run.config.baseline_steps == run.config.optim.steps else ""
+    return _percent(error) + (f" ({same}{steps}, in {clock(seconds)})" if seconds is not None else "")
 
 
 def _effect(verdict: Verdict) -> str:

@@ -42,7 +42,7 @@ def has_baseline(run: Run, dataset: Dataset) -> bool:
 def baseline_config(config: Config) -> Config:
     method = config.method
     model = config.model.model_copy(update={"share": method.share or config.model.share})
-    optim = config.optim.model_copy(update={"steps": max(1, round(config.run.baseline_factor * config.optim.steps))})
+    optim = config.optim.model_copy(update={"steps": config.baseline_steps})
     return config.model_copy(update={"method": Supervised(heads=method.heads), "model": model, "optim": optim})
 
 

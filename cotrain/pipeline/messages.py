@@ -128,7 +128,8 @@ def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> 
         name: pace(config, dataset, run.split, device, ranks, PATIENCE).seconds(config, pool_of(dataset, run.split))
         for name, config in methods.items()
     }
-    steps = f"all {run.config.optim.steps:,} steps"
+    same = len(seconds) == 1 or run.config.baseline_steps == run.config.optim.steps
+    steps = f"all {run.config.optim.steps:,} steps" if same else "training"
     if is_cross_validated(run.config, dataset):
         folds = run.config.run.folds * run.config.run.repeats
         seconds[f"{folds} folds of cross-validation"] = folds * sum(seconds.values())

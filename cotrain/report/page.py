@@ -86,7 +86,7 @@ class Shown:
     results: Results | None  # on the test images
     drawn: Drawn | None  # figures of these results
     verdict: Verdict | None
-    baseline_seconds: float | None  # training time of the baseline
+    budget: str  # how long the run and its labelled-only baseline were trained
     votes: Mapping[str, float] | None  # the heads' votes on unlabelled images, in percent
     search: Search | None  # images to label next; needs the data
     images: Images | None
@@ -172,7 +172,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         results=results,
         drawn=drawn(results, baseline).said_of(unit) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), baseline),
-        baseline_seconds=result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name),
+        budget=_budget(run, result),
         votes=last_votes(run),
         search=search,
         images=images,
@@ -193,6 +193,20 @@ def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, baseline: O
         except TypeError as error:
             raise UserError(f"{run.folder / 'result.json'} is damaged: its verdict is invalid ({error})") from error
     return verdict(ours, baseline, run.config.run.ensemble) if ours is not None and baseline is not None else None
+
+
+def _budget(run: Run, result: Mapping[str, Any]) -> str:
+    ours, theirs = run.config.optim.steps, run.config.baseline_steps
+    seconds = result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name)
+    times = ""
+    if seconds is not None and "seconds" in result:
+        times = f" ({clock(seconds)} for the baseline, {clock(result['seconds'])} for this run)"
+    if ours == theirs:
+        said = f"Both networks were trained for the same {ours:,} steps{times}, not for the same time."
+    else:
+        said = f"The baseline was trained for {theirs:,} steps and this run for {ours:,}{times}."
+    longer = " This run starts from the baseline's weights, so part of the difference may come from longer training."
+    return said + (longer if run.config.run.warm_start else "")
 
 
 def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float | None, search: Search) -> Images:

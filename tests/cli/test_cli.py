@@ -112,6 +112,16 @@ def test_the_baseline_is_shown_with_its_time(fitted) -> None:
     assert re.search(r"\d+\.\d\d % \(same 4 steps, in 0:\d\d\) ", line)
 
 
+def test_a_longer_baseline_is_shown_with_its_steps(fitted, folder: Path) -> None:
+    words = ["--run.baseline_factor", "2", "--run.report", "false", "--out", "runs/longer"]
+    (line,) = [
+        line
+        for line in cotrain("fit", "digits", *SMALL, *words, cwd=folder).stdout.splitlines()
+        if "images only" in line
+    ]
+    assert re.search(r"\d+\.\d\d % \(8 steps, in 0:\d\d\) ", line)
+
+
 def test_training_on_labelled_images_only_is_labelled_as_such(fitted, folder: Path) -> None:
     words = ["--method", "supervised", "--run.report", "false", "--out", "runs/alone"]
     alone = cotrain("fit", "digits", *SMALL, *words, cwd=folder)

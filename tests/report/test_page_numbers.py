@@ -42,6 +42,15 @@ def test_the_budget_of_the_labelled_only_network_is_said(run: Run, tmp_path: Pat
     assert "the same 100 steps (0:07 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
 
 
+def test_a_longer_baseline_that_the_run_starts_from_is_said(tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", some_data(test=60), changes={"run.baseline_factor": 4, "run.warm_start": True})
+    run.finish({**run.result, "labelled_only_seconds": 7.0})
+    said = words(shown(run), "verdict")
+    assert "The baseline was trained for 400 steps and this run for 100 (0:07 for the baseline, 0:11 for" in said
+    assert "This run starts from the baseline's weights, so part of the difference may come from longer" in said
+    assert "same 100 steps" not in said
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: Path) -> None:
     data = some_data(test=60)
