@@ -16,7 +16,7 @@ console = terminal()
 
 
 def fit_command(
-    data: str,
+    data: str | None = None,
     *,
     out: Path | None = None,
     resume: Annotated[bool, Flag] = False,
@@ -37,6 +37,7 @@ def fit_command(
     ----------
     data
         A folder of images, a .npz file, digits, or the name or files of one of the paper's datasets.
+        With --resume it can be left out.
     out
         The run folder; by default a new one in runs/.
     resume

@@ -55,7 +55,7 @@ class Fitted:
 
 
 def fit(
-    data: str | Path | Dataset,
+    data: str | Path | Dataset | None = None,
     *,
     out: str | Path | None = None,
     config: Config | None = None,
@@ -73,8 +73,8 @@ def fit(
     `config` comes from a recipe (by default one that suits the data: docs/guide/command-line.md); `settings` change
     it by dotted keys, such as {"data.labels": 40, "run.seed": 1}. `split` is an existing split to use instead of one
     drawn from the settings and the seed. `preset` "code" follows the released code where it differs from the paper.
-    With `resume`, an unfinished run in `out` continues from its last checkpoint. A folder of images that needs more
-    than `memory` GB is read from disk during training.
+    With `resume`, an unfinished run in `out` continues from its last checkpoint; `data` can be left out then. A folder
+    of images that needs more than `memory` GB is read from disk during training.
 
     `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
     "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
@@ -91,6 +91,11 @@ def fit(
         earlier = ranks.from_first(lambda: _earlier(out)) if resume else None
         network = _given(model, earlier)
         known = earlier.config if earlier else config
+        data = earlier.split.source if data is None and earlier else data
+        if data is None and earlier:
+            raise ranks.error(f"{earlier.folder} was trained on arrays, which it does not contain: pass them as data")
+        if data is None:
+            raise ranks.error("name the data to train on, such as a folder of images: cotrain fit photos/")
         if earlier and data == earlier.split.source and not is_openable(data):
             raise ranks.error(earlier.data_missing)
         chosen = {"model.backbone": network.recorded, **changes} if network else changes

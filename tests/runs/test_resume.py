@@ -11,6 +11,8 @@ from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM
 import pytest
 import torch
 
+import cotrain
+from cotrain import Config, Dataset
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
 from tests.few_digits import few_digits_file
@@ -92,6 +94,19 @@ def test_ctrl_c_saves_and_says_how_to_go_on(stopped: tuple[Path, Done], uninterr
     shutil.copytree(out, tmp_path / "run")
     assert resume(tmp_path / "run") == (0, "")
     assert same_bits(tmp_path / "run", uninterrupted)
+
+
+def test_a_run_knows_its_data_and_settings(stopped: tuple[Path, Done], uninterrupted: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped[0], tmp_path / "run")
+    done = run("fit", "--out", tmp_path / "run", "--resume")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert same_bits(tmp_path / "run", uninterrupted)
+
+
+def test_arrays_must_be_passed_again(tiny: Config, toy: Dataset, tmp_path: Path) -> None:
+    cotrain.fit(toy, out=tmp_path / "run", config=tiny)
+    with pytest.raises(cotrain.UserError, match=r"run was trained on arrays, which it does not contain: pass them"):
+        cotrain.fit(out=tmp_path / "run", resume=True)
 
 
 @pytest.mark.system
