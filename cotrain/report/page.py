@@ -48,7 +48,7 @@ WORDS = {
 }
 
 BASELINES = {
-    LABELLED_ONLY: "baseline (labelled images only)",
+    LABELLED_ONLY: "the same network on labelled images only",
     LOGISTIC: "logistic regression on the same features",
     "random_forest": "random forest on the same features",
     "label_spreading": "label spreading over the same features",

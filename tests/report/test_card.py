@@ -100,7 +100,7 @@ def test_hugging_face_reads_it(which: str, request: pytest.FixtureRequest) -> No
 def test_the_text_says_how_good_it_is_and_how_that_is_known(hostile: Run) -> None:
     text = " ".join(card(hostile).split())
     assert "Its error is **25.0 %** (95 % confidence interval 11.2 to 46.9 %, 20 test images)" in text
-    assert "| baseline (labelled images only) | 40.00 % |" in text and "logistic" not in text
+    assert "| the same network on labelled images only | 40.00 % |" in text and "logistic" not in text
     assert "**The unlabelled images helped**: -15.00 points" in text and "-30.00 to -2.50" in text
     assert "expected calibration error is 7.25 %" in text and "uncalibrated" in text
     assert "- The heads have become too similar." in text
@@ -128,7 +128,7 @@ def test_without_test_images_the_error_is_that_of_the_model_in_use(untested: Run
     assert found["dataset"]["split"] == "cross-validation" and found["metrics"][0]["value"] == 12.5
     flat = " ".join(text.split())
     assert "(95 % confidence interval 3.0 to 40.0 %, 12 labelled images, by cross-validation)" in flat
-    assert "Baseline (labelled images only) is clearly better in cross-validation." in flat
+    assert "The same network on labelled images only is clearly better in cross-validation." in flat
     assert "**The unlabelled images hurt**: +20.50 points" in flat
     assert "estimated on the labelled images" in flat and "only 12 images" in flat
 

@@ -35,6 +35,7 @@ def test_made_up_heads_know_what_they_are_said_to(data: Dataset) -> None:
 def test_the_budget_of_the_labelled_only_network_is_said(run: Run, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     assert "trained for the same 100 steps, not for the same time" in words(shown(copy), "verdict")
+    assert "for the baseline (the same network on labelled images only)" in words(shown(copy), "verdict")
     log = [{"step": 50, "seconds": 2.0}, {"step": 100, "seconds": 4.0}, {"step": 100, "unlabelled_error": 40.0}]
     copy.baseline_folder.joinpath("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
     assert "the same 100 steps (0:04 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
