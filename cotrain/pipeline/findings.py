@@ -38,6 +38,7 @@ from cotrain.training.selection import Selection, selection_of
 
 AT_ONCE = 8_192  # images whose logits are in memory
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
+NAMED = 5  # classes that a warning names
 STRANGERS = ("path", "row", "belongs", "class", "left_out")
 SUSPECTS = ("path", "row", "label", "proposed", "probability_of_label", "probability_of_proposed", "disputed")
 
@@ -165,8 +166,10 @@ def many_disputed(suspects: Sequence[Suspect], labels: int) -> Iterator[str]:
 def without_pseudo_labels(predicted: NDArray[np.int64], dataset: Dataset) -> Iterator[str]:
     absent = np.setdiff1d(np.arange(len(dataset.classes)), predicted)
     if len(absent) and len(predicted):
-        names = ", ".join(dataset.classes[index] for index in absent[:5])
-        yield f"no unlabelled image gets the class {names}: label more images of it, or check that there are any"
+        names = ", ".join(dataset.classes[index] for index in absent[:NAMED])
+        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
+        what, it = ("the class", "it") if len(absent) == 1 else ("any of the classes", "them")
+        yield f"no unlabelled image gets {what} {names}{more}: label more images of {it}, or check that there are any"
 
 
 def _stranger_rows(found: Strangers, left_out: NDArray[np.bool_], dataset: Dataset) -> Iterator[Sequence[object]]:

@@ -131,7 +131,13 @@ def test_a_network_from_scratch_says_it_by_its_heads(tiny: Config, toy: Dataset,
 
 def test_a_class_without_pseudo_labels_is_named() -> None:
     (warning,) = without_pseudo_labels(np.array([0, 2, 2]), with_junk())
-    assert warning.startswith("no unlabelled image gets the class 1")
+    assert warning.startswith("no unlabelled image gets the class 1: label more images of it")
+
+
+def test_many_classes_without_pseudo_labels_are_counted() -> None:
+    dataset = replace(with_junk(), classes=tuple("abcdefgh"))
+    (warning,) = without_pseudo_labels(np.array([0, 2]), dataset)
+    assert warning.startswith("no unlabelled image gets any of the classes b, d, e, f, g and 1 more: label more images of")
 
 
 def test_if_every_label_is_disputed_there_is_a_warning() -> None:
