@@ -137,7 +137,7 @@ def test_a_class_without_pseudo_labels_is_named() -> None:
 def test_many_classes_without_pseudo_labels_are_counted() -> None:
     dataset = replace(with_junk(), classes=tuple("abcdefgh"))
     (warning,) = without_pseudo_labels(np.array([0, 2]), dataset)
-    assert warning.startswith("no unlabelled image gets any of the classes b, d, e, f, g and 1 more: label more images of")
+    assert warning.startswith("no unlabelled image gets any of the classes b, d, e, f, g and 1 more: label more")
 
 
 def test_if_every_label_is_disputed_there_is_a_warning() -> None:
