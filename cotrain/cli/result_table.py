@@ -60,7 +60,8 @@ def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     if result.get("verdict"):
         verdict = Verdict(**result["verdict"])
         against = "" if verdict.against == LABELLED_ONLY else f", against {NAMES[verdict.against]}"
-        table.add_row("effect of unlabelled images", _effect(verdict) + against)
+        longer = ", longer training included" if run.config.run.warm_start else ""
+        table.add_row("effect of unlabelled images", _effect(verdict) + against + longer)
     if result.get("validation"):
         found = Verdict(**result["validation"])
         table.add_row("validation error", f"{found.error:.1f} %, of the baseline {found.labelled_only:.1f} %")

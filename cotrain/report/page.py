@@ -87,6 +87,7 @@ class Shown:
     drawn: Drawn | None  # figures of these results
     verdict: Verdict | None
     budget: str  # how long the run and its labelled-only baseline were trained
+    warm_start: bool  # from the baseline's weights
     votes: Mapping[str, float] | None  # the heads' votes on unlabelled images, in percent
     search: Search | None  # images to label next; needs the data
     images: Images | None
@@ -173,6 +174,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         drawn=drawn(results, baseline).said_of(unit) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), baseline),
         budget=_budget(run, result),
+        warm_start=run.config.run.warm_start,
         votes=last_votes(run),
         search=search,
         images=images,

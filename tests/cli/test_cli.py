@@ -112,14 +112,11 @@ def test_the_baseline_is_shown_with_its_time(fitted) -> None:
     assert re.search(r"\d+\.\d\d % \(same 4 steps, in 0:\d\d\) ", line)
 
 
-def test_a_longer_baseline_is_shown_with_its_steps(fitted, folder: Path) -> None:
-    words = ["--run.baseline_factor", "2", "--run.report", "false", "--out", "runs/longer"]
-    (line,) = [
-        line
-        for line in cotrain("fit", "digits", *SMALL, *words, cwd=folder).stdout.splitlines()
-        if "images only" in line
-    ]
-    assert re.search(r"\d+\.\d\d % \(8 steps, in 0:\d\d\) ", line)
+def test_a_longer_baseline_that_the_run_starts_from_is_shown(fitted, folder: Path) -> None:
+    words = ["--run.baseline_factor", "2", "--run.warm_start", "true", "--run.report", "false", "--out", "runs/longer"]
+    said = cotrain("fit", "digits", *SMALL, *words, cwd=folder).stdout
+    assert re.search(r"images only\) +│ \d+\.\d\d % \(8 steps, in 0:\d\d\) ", said)
+    assert "longer training included" in " ".join(said.replace("│", " ").split())
 
 
 def test_training_on_labelled_images_only_is_labelled_as_such(fitted, folder: Path) -> None:
