@@ -124,10 +124,13 @@ def _chance_of_at_least(
     """Of beta-binomial numbers. scipy.stats has this, but takes longer to import than all the rest."""
     from scipy.special import betaln, gammaln
 
-    each = np.arange(images + 1)[:, None]
-    ways = gammaln(images + 1) - gammaln(each + 1) - gammaln(images - each + 1)
-    chances = np.exp(ways + betaln(each + first, images - each + second) - betaln(first, second))
-    return np.where(each >= counts, chances, 0).sum(axis=0)
+    total = np.zeros(len(counts))
+    for start in range(0, images + 1, AT_ONCE):
+        each = np.arange(start, min(start + AT_ONCE, images + 1))[:, None]
+        ways = gammaln(images + 1) - gammaln(each + 1) - gammaln(images - each + 1)
+        chances = np.exp(ways + betaln(each + first, images - each + second) - betaln(first, second))
+        total += np.where(each >= counts, chances, 0).sum(axis=0)
+    return total
 
 
 def write_belonging(path: Path, belonging: Belonging) -> None:
