@@ -46,7 +46,7 @@ def draw(found: Sequence[dict[str, Any]], labels: int) -> Figure:
     figure = Figure(figsize=(2.2 + 2.5 * len(sets), 1.5 + 0.27 * len(methods)), layout="constrained")
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
     for axes, data in zip(panels, sets, strict=True):
-        seeds = sorted({len(by_method[method][data]) for method in methods} - {0})
+        seeds = sorted({len(by_method[method][data]) for method in methods} - {0, 1})
         axes.set_title(f"{TITLES[data]} (n = {' or '.join(map(str, seeds))})", fontsize="medium")
         axes.axvspan(0, MOST, color=COLOURS[1], alpha=0.05, linewidth=0)
         axes.axvspan(LEAST, 0, color=COLOURS[-1], alpha=0.05, linewidth=0)
