@@ -103,7 +103,8 @@ def main() -> None:
             ratio, by_median = max(found["bank"]) / best, statistics.median(found["bank"]) / middle
             print(f"{name:18}{best:14.0f}{middle:10.0f}{ratio:12.2f}{by_median:12.2f}")
         seconds, opened = heads(asked.trained)
-        print(f"heads on {asked.trained:,} images: {seconds:.1f} s for 150 steps; opening the bank: {opened:.2f} s")
+        steps = recipe_named("photos").optim.steps
+        print(f"heads on {asked.trained:,} images: {seconds:.1f} s for {steps} steps; opening the bank: {opened:.2f} s")
 
 
 if __name__ == "__main__":

@@ -132,10 +132,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("confirmation.jsonl"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--methods", nargs="*", choices=[*NAMES], default=[*NAMES])
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, as in fit; use a file of its own")
     parser.add_argument("--table", action="store_true", help="print the table only")
     parser.add_argument("--figure", type=Path)
     asked = parser.parse_args()
     done = {key(row) for row in rows(asked.out)}
+    changes = dict(change.split("=", 1) for change in asked.set)
     for source in [] if asked.table else asked.data:
         name, dataset, base = Path(source).stem, None, None
         for seed in range(asked.seeds):
@@ -143,7 +145,7 @@ def main() -> None:
                 if (name, LABELS, seed, method) in done:
                     continue
                 if dataset is None or base is None:
-                    dataset, base = prepared(source, {}, Console())
+                    dataset, base = prepared(source, changes, Console())
                 row = {"data": name, "labels": LABELS, **trial(dataset, base, seed, method)}
                 with open(asked.out, "a") as file:
                     file.write(json.dumps(row) + "\n")

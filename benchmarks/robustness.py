@@ -11,6 +11,7 @@ seeds from 10 on and the unlabelled training images, to choose a default. `bench
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,16 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=["cifar10", "plantvillage"])
     parser.add_argument("--out", type=Path, default=Path("robustness.jsonl"))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, as in fit; use a file of its own")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--develop", action="store_true")
     asked = parser.parse_args()
+    changes = dict(change.split("=", 1) for change in asked.set)
     first = DEVELOPMENT if asked.develop else 0
     done = [{key: row.get(key) for key in KEYS} for row in rows(asked.out)]
     for name in asked.sets:
         real = prepared(name, asked.data, Console())
+        real = replace(real, config=real.config.changed(changes))
         for seed in range(first, first + asked.seeds):
             trial = Trial(real, seed, short=asked.quick, develop=asked.develop)
             for experiment in asked.experiments:

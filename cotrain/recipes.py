@@ -98,10 +98,10 @@ def photos() -> Config:
         model=ModelSettings(backbone="lite0", dropout=0.5),
         method=METHODS["mhct_graph"](unsupervised_ramp=0.3),
         optim=OptimSettings(
-            steps=150, labelled=64, unlabelled=192, kind="adam", lr=2e-3, weight_decay=0.01, ema=0.99, ema_warmup=True
+            steps=300, labelled=64, unlabelled=192, kind="adam", lr=2e-3, weight_decay=0.01, ema=0.99, ema_warmup=True
         ),
         robust=RobustSettings(false_alarms=0.1),
-        run=RunSettings(checkpoint_every=50, evaluate_every=25, log_every=25),
+        run=RunSettings(checkpoint_every=100, evaluate_every=50, log_every=25),
     )
 
 
