@@ -89,8 +89,8 @@ def photos() -> Config:
     """cotrain fit photos/
 
     For photographs, on the features of EfficientNet-Lite0. Minutes on 2 CPU cores, most of them for the features, which
-    are computed once. Test error with 4 labels per class: 27.9 +- 2.0 % on 10,000 CIFAR-10 images (logistic regression
-    on the same features: 39.6 +- 3.0 %), 29.5 +- 2.6 % on 15 kinds of leaf photographs (40.8 +- 3.9 %; 10 seeds,
+    are computed once. Test error with 4 labels per class: 26.3 +- 1.9 % on 10,000 CIFAR-10 images (logistic regression
+    on the same features: 39.6 +- 3.0 %), 28.4 +- 3.0 % on 15 kinds of leaf photographs (40.8 +- 3.9 %; 10 seeds,
     docs/results/photographs.md).
     """
     return Config(
