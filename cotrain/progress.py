@@ -68,6 +68,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def worded(text: str, unit: str) -> str:
     """A sentence about images, said of rows if that is the unit."""
     return text if unit == "image" else re.sub(r"\b([Ii])mage(s?)\b", lambda found: _as(unit, *found.groups()), text)

@@ -9,7 +9,7 @@ from rich.text import Text
 from cotrain.evaluation.predict import METHOD
 from cotrain.evaluation.verdict import Verdict, how_better
 from cotrain.pipeline.rivals import FOREST, SPREADING
-from cotrain.progress import clock, worded
+from cotrain.progress import clock, times, worded
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
 from cotrain.types import Method, UserError
 
@@ -95,7 +95,7 @@ def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
         interval = f"{one['low']:.1f} to {one['high']:.1f} %"
         table.add_row(NAMES.get(baseline, name), f"{one['error']:.1f} %", interval, style=style)
     table.add_section()
-    how = f"{checked['images']} labelled images, {checked['folds']} folds, {checked['repeats']} times"
+    how = f"{checked['images']} labelled images, {checked['folds']} folds, {times(checked['repeats'])}"
     table.add_row("by cross-validation over", how)
     if (against := checked["against"]) is not None:
         points = f"{against['difference']:+.1f} points ({against['low']:+.1f} to {against['high']:+.1f})"

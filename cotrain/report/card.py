@@ -16,7 +16,7 @@ from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.evaluation.verdict import how_better
 from cotrain.model.named import is_pretrained
-from cotrain.progress import worded
+from cotrain.progress import times, worded
 from cotrain.report.page import BASELINES, WORDS
 from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
 from cotrain.runs.schema import ModelFacts
@@ -186,5 +186,5 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"yaml": as_yaml, "md": as_markdown, "code": as_code}
+    environment.filters |= {"yaml": as_yaml, "md": as_markdown, "code": as_code, "times": times}
     return environment.get_template("card.md.jinja")

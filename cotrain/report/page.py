@@ -23,7 +23,7 @@ from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.predict import METHOD, fitted_temperature, load
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
-from cotrain.progress import clock, worded
+from cotrain.progress import clock, times, worded
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
 from cotrain.report.doubtful import Doubtful, doubtful_of
@@ -300,7 +300,7 @@ def _template(unit: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "points": _points, "decimal": _decimal}
+    environment.filters |= {"percent": _percent, "points": _points, "decimal": _decimal, "times": times}
     return environment.get_template("report.html.jinja")
 
 

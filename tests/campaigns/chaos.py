@@ -22,7 +22,20 @@ from pathlib import Path
 import psutil
 
 from tests.campaigns.bad_disks import Skipped, full_disk, read_only
-from tests.campaigns.jobs import FIT, Compare, FillBank, Fit, FitPhotos, Job, Predict, check_whole, journal_of, trained
+from tests.campaigns.jobs import (
+    FIT,
+    Compare,
+    FillBank,
+    Fit,
+    FitFeatures,
+    FitFromBaseline,
+    FitPhotos,
+    Job,
+    Predict,
+    check_whole,
+    journal_of,
+    trained,
+)
 from tests.labelling.served import photos, start, visit
 from tests.processes import Running
 from tests.processes import start as started
@@ -171,6 +184,8 @@ def changing_folder(kills: int, draw: random.Random, place: Path) -> str:
 Part = Callable[[int, random.Random, Path], str]
 PARTS: dict[str, Part] = {
     "fit": lambda kills, draw, place: killed(Fit, kills, draw, place),
+    "fit-from-baseline": lambda kills, draw, place: killed(FitFromBaseline, kills, draw, place),
+    "fit-features": lambda kills, draw, place: killed(FitFeatures, kills, draw, place),
     "bank": lambda kills, draw, place: killed(FillBank, kills, draw, place),
     "predict": lambda kills, draw, place: killed(Predict, kills, draw, place),
     "compare": lambda kills, draw, place: killed(Compare, kills, draw, place),
@@ -182,7 +197,7 @@ PARTS: dict[str, Part] = {
     "full-disk": full_disk,
     "read-only": read_only,
 }
-KILLING = ("fit", "bank", "predict", "compare", "label")
+KILLING = ("fit", "fit-from-baseline", "fit-features", "bank", "predict", "compare", "label")
 
 
 def main() -> None:

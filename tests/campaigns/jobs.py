@@ -12,14 +12,17 @@ from cotrain.runs.checkpoint import read_tensors
 from cotrain.storage.reading import read_arrays, read_json
 from cotrain.storage.writing import is_partial
 from tests.features.tiny import files
-from tests.features.worker import fill
+from tests.features.worker import cotrain_on_tiny, fill
 from tests.processes import Running, run, start
 
 SHORT = ["--steps", "40", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.report", "false"]
 SHORT += ["--run.checkpoint_every", "5", "--run.log_every", "5"]
 FIT = ["fit", "digits", "--labels", "20", "--no-baseline", *SHORT]
 COMPARE = ["compare", "digits", "--labels", "20", "--methods", "supervised,fixmatch", "--seeds", "1", *SHORT]
-CHANGING = {"seconds", "command"}  # of a result: they depend on when and where
+FROM_BASELINE = ["fit", "digits", "--labels", "20", "--recipe", "routed32", *SHORT]
+ON_FEATURES = ["--recipe", "photos", "--model.backbone", "tiny", "--run.runtime", "torch", "--run.repeats", "1", *SHORT]
+COLOUR = (8, 8, 3)
+CHANGING = ("seconds", "command")  # endings of a result's keys: they depend on when and where
 
 
 def check_whole(folder: Path) -> None:
@@ -62,18 +65,30 @@ def trained(folder: Path) -> dict[str, object]:
     for path in sorted(folder.rglob("model.safetensors")):
         result = read_json(path.with_name("result.json"))
         where = str(path.parent.relative_to(folder))
-        found[where] = (path.read_bytes(), {key: result[key] for key in result.keys() - CHANGING})
+        found[where] = (path.read_bytes(), {key: result[key] for key in result if not key.endswith(CHANGING)})
     return found
 
 
+def begun(out: Path) -> list[str]:
+    """What resumes a run that was begun."""
+    return ["--resume"] if (out / "config.json").exists() else []
+
+
 class Fit(Job):
+    words = FIT
+
     def begin(self) -> Running:
         out = self.folder / "run"
-        more = ["--resume"] if (out / "config.json").exists() else []
-        return start(*FIT, "--out", out, *more)
+        return start(*self.words, "--out", out, *begun(out))
 
     def made(self) -> object:
         return trained(self.folder)
+
+
+class FitFromBaseline(Fit):
+    """Train the labelled-only baseline first, and start from its weights."""
+
+    words = FROM_BASELINE
 
 
 class Compare(Job):
@@ -92,11 +107,16 @@ class FillBank(Job):
         return files(self.folder)
 
 
-def make_photos(folder: Path, photos: int) -> None:
+def make_photos(folder: Path, photos: int, shape: tuple[int, ...] = (8, 8)) -> None:
     folder.mkdir()
     rng = np.random.default_rng(0)
     for number in range(photos):
-        Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{number:04d}.png")
+        Image.fromarray(rng.integers(0, 255, shape, np.uint8)).save(folder / f"{number:04d}.png")
+
+
+def label_photos(folder: Path) -> None:
+    lines = ["path,label", *(f"{number:04d}.png,{number % 2}" for number in range(20))]
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
 
 
 class FitPhotos(Job):
@@ -106,14 +126,31 @@ class FitPhotos(Job):
         super().__init__(folder)
         self.photos = folder.with_name("photos")
         make_photos(self.photos, photos)
-        lines = ["path,label", *(f"{number:04d}.png,{number % 2}" for number in range(20))]
-        (self.photos / "labels.csv").write_text("\n".join(lines) + "\n")
+        label_photos(self.photos)
 
     def begin(self) -> Running:
         return start("fit", self.photos, "--out", self.folder / "run", "--no-baseline", *SHORT)
 
     def made(self) -> object:
         return trained(self.folder)
+
+
+class FitFeatures(Job):
+    """Decode photos, compute their features, train on them, and cross-validate."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.photos = folder.with_name("photos")
+        make_photos(self.photos, 80, COLOUR)
+        label_photos(self.photos)
+
+    def begin(self) -> Running:
+        out = self.folder / "run"
+        words = ["fit", str(self.photos), *ON_FEATURES, "--out", str(out), *begun(out)]
+        return Running(cotrain_on_tiny, words, environment={"COTRAIN_HOME": str(self.folder / "home")})
+
+    def made(self) -> object:
+        return files(self.folder / "home"), trained(self.folder)
 
 
 class Predict(Job):

@@ -1,4 +1,4 @@
-"""Processes that fill a bank slowly, so that they can be killed at it or meet each other."""
+"""What processes of the tests do with banks: fill one slowly, to be killed at it or meet each other, or train on it."""
 
 import os
 import signal
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from cotrain import UserError
+from cotrain.cli.main import main
 from cotrain.features import building
 from cotrain.features.runtime import Compute, compiled
 from cotrain.features.store import Store
@@ -69,6 +70,12 @@ def fill(
             building.open_bank(data, trunk, CONFIG.augment, CONFIG.bank, Console(force_terminal=False), "torch")
         except UserError as error:
             raise SystemExit(str(error)) from error
+
+
+def cotrain_on_tiny(words: list[str]) -> None:
+    """A command that may name the backbone `tiny`."""
+    with known():
+        main(words)
 
 
 def views(home: Path) -> list[int]:
