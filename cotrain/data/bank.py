@@ -5,6 +5,7 @@ whose content hash is row i of `hashes`, so a bank serves all datasets that shar
 it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 PLAIN = "plain"
+
+Check = Callable[[str, NDArray[np.int64]], None]  # makes sure that these rows of a view are what was computed
 
 
 def view_names(weak: int, strong: int) -> list[str]:
@@ -31,6 +34,7 @@ class Bank:
     weak: int  # views of each training image
     strong: int
     trunk: str = ""  # identifies the weights of the trunk that computed the features
+    check: Check = lambda name, rows: None
 
     def plain(self, rows: NDArray[np.int64]) -> Tensor:
         """(n, C, h, w) features of the images as they are."""
@@ -48,6 +52,7 @@ class Bank:
         """By numpy: a thread prepares batches, and torch's own threads would disturb those of the step."""
         places = self.places[rows]
         assert (places >= 0).all()
+        self.check(name, rows)
         return self._file(name)[places].astype(np.float32)
 
     def _file(self, name: str) -> NDArray[np.float16]:

@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +29,7 @@ from cotrain.model.trunk import Trunk
 from cotrain.progress import clock, counted, say
 from cotrain.types import UserError
 
-VERSION = 1
+VERSION = 2
 DRAWN = 16  # views of an image drawn at once; the first ones are the same however many there are
 AT_ONCE = 8  # views per call of the trunk
 IMAGES_PER_TASK = 8
@@ -58,35 +60,110 @@ def open_bank(
 
     Each view of an image depends only on the image, the policy and `settings.seed`.
     """
-    shape = trunk.features()
-    facts = {
-        "version": VERSION,
-        "trunk": trunk.digest,
-        "images": list(trunk.images),
-        "policy": policy.model_dump(),
-        "seed": settings.seed,
-        "shape": list(shape),
-    }
-    key = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
-    folder = home() / "banks" / key
-    try:
-        store = Store(folder, facts)
-        names = view_names(settings.weak, settings.strong) if augmented else [PLAIN]
-        if any(True for _ in missing(store, dataset, names)):
-            with one_at_a_time(folder / ".lock", "computing the same features", console):
-                store = Store(folder, facts)
-                if any(True for _ in missing(store, dataset, names)):  # no other process computed them in the meantime
-                    if runtime == "auto" and not has_onnxruntime():
-                        say(console, "onnxruntime is not installed: with torch, this takes about three times as long")
-                    if not is_prepared(trunk, runtime):
-                        say(console, f"preparing {trunk.name} for onnxruntime, once")
-                    _fill(Work(store, dataset, policy, settings.seed, compiled(trunk, runtime)), names, console)
-    except OSError as error:
-        raise UserError(
-            f"cannot keep the features in {folder}: {error.strerror or error}; set COTRAIN_HOME to a folder with room"
-        ) from error
-    bank = Bank(folder, store.places(dataset.hashes), shape, settings.weak, settings.strong, trunk.weights)
+    making = Making(dataset, trunk, policy, settings.seed, runtime, console)
+    with making.explained():
+        store = making.completed(view_names(settings.weak, settings.strong) if augmented else [PLAIN])
+    places, checking = store.places(dataset.hashes), Checking(making, store)
+    bank = Bank(store.folder, places, store.shape, settings.weak, settings.strong, trunk.weights, checking)
     return replace(dataset, bank=bank)
+
+
+@dataclass(frozen=True)
+class Making:
+    """What is needed to compute the features of a dataset."""
+
+    dataset: Dataset
+    trunk: Trunk
+    policy: Policy
+    seed: int
+    runtime: Kind
+    console: Console
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "trunk": self.trunk.digest,
+            "images": list(self.trunk.images),
+            "policy": self.policy.model_dump(),
+            "seed": self.seed,
+            "shape": list(self.trunk.features()),
+        }
+
+    @property
+    def folder(self) -> Path:
+        return home() / "banks" / hashlib.blake2b(json.dumps(self.facts).encode(), digest_size=8).hexdigest()
+
+    def store(self) -> Store:
+        return Store(self.folder, self.facts)
+
+    def completed(self, names: Sequence[str]) -> Store:
+        """The store, after computing what it lacks of these views."""
+        store = self.store()
+        if any(True for _ in missing(store, self.dataset, names)):
+            with self.alone():
+                store = self.store()
+                self.fill(store, names)
+        return store
+
+    def fill(self, store: Store, names: Sequence[str]) -> None:
+        if not any(True for _ in missing(store, self.dataset, names)):  # another process computed it in the meantime
+            return
+        if self.runtime == "auto" and not has_onnxruntime():
+            say(self.console, "onnxruntime is not installed: with torch, this takes about three times as long")
+        if not is_prepared(self.trunk, self.runtime):
+            say(self.console, f"preparing {self.trunk.name} for onnxruntime, once")
+        work = Work(store, self.dataset, self.policy, self.seed, compiled(self.trunk, self.runtime))
+        _fill(work, names, self.console)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with one_at_a_time(self.folder / ".lock", "computing the same features", self.console):
+            yield
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"cannot keep the features in {self.folder}: {error.strerror or error}; "
+                "set COTRAIN_HOME to a folder with room"
+            ) from error
+
+
+class Checking:
+    """Compares features with their checksums when they are first read. Damaged ones are computed again."""
+
+    def __init__(self, making: Making, store: Store) -> None:
+        self.making, self.store = making, store
+        self.places = store.places(making.dataset.hashes)
+        self.checked: dict[str, NDArray[np.bool_]] = {}  # view -> dataset row
+
+    def __call__(self, name: str, rows: NDArray[np.int64]) -> None:
+        checked = self.checked.setdefault(name, np.zeros(len(self.places), np.bool_))
+        if checked[rows].all():
+            return
+        new = np.unique(rows[~checked[rows]])
+        with self.making.explained():
+            if self._any_damaged(name, new):
+                self._repair(name)
+                if self._any_damaged(name, new):
+                    folder = self.store.folder
+                    raise UserError(f"{folder} is damaged; delete it, and its features will be computed again")
+        checked[new] = True
+
+    def _any_damaged(self, name: str, rows: NDArray[np.int64]) -> bool:
+        return bool(self.store.damaged(name, self.places[rows]).any())
+
+    def _repair(self, name: str) -> None:
+        """Compute all damaged rows of this view again, because damage seldom comes alone."""
+        with self.making.alone():
+            self.store = self.making.store()
+            say(self.making.console, f"{self.store.folder / name} is damaged: computing these features again")
+            ours = np.intersect1d(self.places, np.flatnonzero(self.store.done(name)))
+            self.store.forget(name, ours[self.store.damaged(name, ours)])
+            self.making.fill(self.store, [name])
 
 
 def missing(store: Store, dataset: Dataset, names: Sequence[str]) -> Iterator[Task]:
@@ -97,7 +174,8 @@ def missing(store: Store, dataset: Dataset, names: Sequence[str]) -> Iterator[Ta
     training = np.isin(dataset.hashes[rows], dataset.hashes[dataset.train])
     places = store.places(dataset.hashes[rows])
     done = np.stack([np.append(store.done(name), False)[places] for name in names])  # place -1: not there
-    done[1:, ~training] = True
+    augmented = np.array([name != PLAIN for name in names])
+    done[np.ix_(augmented, ~training)] = True
     lacking, group = np.unique(~done, axis=1, return_inverse=True)
     for number, which in enumerate(lacking.T):
         these = np.flatnonzero(group.reshape(-1) == number)

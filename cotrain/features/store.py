@@ -1,10 +1,11 @@
 """The folder of a bank while it is filled: which images and views it holds, and how features are added.
 
 Features are synced to disk before they are marked as done, so a killed process loses a few seconds of work and nothing
-that is marked is half written.
+that is marked is half written. The mark of a row is a checksum of its features, so damage is noticed later.
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -22,18 +23,25 @@ from cotrain.storage.reading import parse_json, read_bytes
 from cotrain.storage.writing import remove_abandoned, write_json
 from cotrain.types import UserError
 
-HASHES, FACTS, DONE = "hashes", "facts.json", ".done"
+HASHES, FACTS, SUMS = "hashes", "facts.json", ".sums"
+SUM = 8  # bytes of a checksum
+
+
+def checksum(features: NDArray[np.generic], image: int) -> int:
+    """Of the features of one image in one view; with the hash of the image, which must not get those of another."""
+    content, key = np.ascontiguousarray(features).data, int(image).to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=SUM, key=key).digest(), "little")
 
 
 class Store:
-    """Rows of float16 features, one file per view, and one byte per row that says whether it is done."""
+    """Rows of float16 features, one file per view, and a checksum per row, which is 0 until the row is done."""
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Open the folder, or create it. `facts` describe what made the features; `shape` is that of one row."""
         self.folder, self.shape = folder, tuple(facts["shape"])
         self.row_bytes = 2 * int(np.prod(self.shape))
         self.lock, self.open_files = Lock(), dict[str, FileIO]()
-        self.unmarked: dict[str, list[int]] = {}
+        self.unmarked: dict[str, dict[int, int]] = {}  # view -> row -> checksum
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FACTS
         remove_abandoned(folder)
@@ -65,8 +73,8 @@ class Store:
         new = np.setdiff1d(hashes, self.hashes)
         if not len(new):
             return
-        for path in self.folder.glob(f"*{DONE}"):  # marks of rows whose hashes were lost are not those of new images
-            self._forget(path, len(self.hashes))
+        for path in self.folder.glob(f"*{SUMS}"):  # marks of rows whose hashes were lost are not those of new images
+            self._cut(path, len(self.hashes))
         with open(self.folder / HASHES, "r+b" if len(self.hashes) else "wb") as file:
             file.truncate(8 * len(self.hashes))
             file.seek(0, os.SEEK_END)
@@ -77,12 +85,31 @@ class Store:
 
     def done(self, name: str) -> NDArray[np.bool_]:
         """Which rows of a view are there."""
-        marks = np.zeros(len(self.hashes), np.bool_)
-        path = self.folder / f"{name}{DONE}"
+        return self._sums(name) != 0
+
+    def damaged(self, name: str, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these rows of a view are not what was written."""
+        marks, found = self.folder / f"{name}{SUMS}", np.ones(len(places), np.bool_)
+        marked = marks.stat().st_size // SUM if marks.exists() else 0
+        if rows := min(self._whole_rows(name), marked, len(self.hashes)):
+            features = np.memmap(self.folder / name, np.uint8, "r", shape=(rows, self.row_bytes))
+            sums = np.memmap(marks, np.uint64, "r", shape=(rows,))
+            for number, row in enumerate(places.tolist()):
+                found[number] = row >= rows or checksum(features[row], self.hashes[row]) != sums[row]
+        return found
+
+    def forget(self, name: str, places: NDArray[np.int64]) -> None:
+        """These rows of a view are not done any more."""
+        self._write_sums(name, dict.fromkeys(places.tolist(), 0))
+
+    def _sums(self, name: str) -> NDArray[np.uint64]:
+        """The checksum of every row of a view; 0 for those that are not there."""
+        sums = np.zeros(len(self.hashes), np.uint64)
+        path = self.folder / f"{name}{SUMS}"
         if path.exists():
-            stored = np.fromfile(path, np.uint8)[: min(len(marks), self._whole_rows(name))]
-            marks[: len(stored)] = stored == 1
-        return marks
+            stored = np.fromfile(path, np.uint64)[: min(len(sums), self._whole_rows(name))]
+            sums[: len(stored)] = stored
+        return sums
 
     def make_room(self, names: Sequence[str]) -> None:
         """Reserve the disk space for all rows of these views, so that a full disk is noticed before the work."""
@@ -95,9 +122,9 @@ class Store:
                 "set COTRAIN_HOME to a folder with enough space, or use fewer --views"
             )
         for name in names:
-            marks = self.folder / f"{name}{DONE}"
+            marks = self.folder / f"{name}{SUMS}"
             marks.touch()
-            self._forget(marks, self._whole_rows(name))
+            self._cut(marks, self._whole_rows(name))
             file = self._file(name)
             if sys.platform == "linux" and wanted > self._size(name):
                 os.posix_fallocate(file.fileno(), 0, wanted)
@@ -105,10 +132,10 @@ class Store:
                 file.truncate(wanted)
 
     @staticmethod
-    def _forget(marks: Path, rows: int) -> None:
+    def _cut(marks: Path, rows: int) -> None:
         """Drop the marks after these rows, so that only what is there is marked."""
-        if marks.stat().st_size > rows:
-            os.truncate(marks, rows)
+        if marks.stat().st_size > SUM * rows:
+            os.truncate(marks, SUM * rows)
 
     def _size(self, name: str) -> int:
         path = self.folder / name
@@ -127,27 +154,31 @@ class Store:
     def write(self, name: str, rows: NDArray[np.int64], features: NDArray[np.float16]) -> None:
         """Write rows of one view; `mark` makes them count."""
         file = self._file(name)
+        sums = {row: checksum(values, self.hashes[row]) for row, values in zip(rows.tolist(), features, strict=True)}
         with self.lock:
             for row, values in zip(rows.tolist(), np.ascontiguousarray(features), strict=True):
                 file.seek(row * self.row_bytes)
                 if file.write(values.tobytes()) != self.row_bytes:  # as much as the disk took
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.unmarked.setdefault(name, []).extend(rows.tolist())
+            self.unmarked.setdefault(name, {}).update(sums)
 
     def mark(self) -> None:
         """Sync what was written, then mark it as done."""
         with self.lock:
             written, self.unmarked = self.unmarked, {}
-        for name, rows in written.items():
+        for name, sums in written.items():
             os.fsync(self.open_files[name].fileno())
-            with open(self.folder / f"{name}{DONE}", "r+b") as file:
-                file.seek(0, os.SEEK_END)
-                file.write(bytes(max(0, len(self.hashes) - file.tell())))
-                for row in rows:
-                    file.seek(row)
-                    file.write(b"\1")
-                file.flush()
-                os.fsync(file.fileno())
+            self._write_sums(name, sums)
+
+    def _write_sums(self, name: str, sums: Mapping[int, int]) -> None:
+        with open(self.folder / f"{name}{SUMS}", "r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(bytes(max(0, SUM * len(self.hashes) - file.tell())))
+            for row, value in sums.items():
+                file.seek(SUM * row)
+                file.write(value.to_bytes(SUM, "little"))
+            file.flush()
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         for file in self.open_files.values():

@@ -23,6 +23,7 @@ from tests.features.tiny import (
     opened,
     reference,
     small_data,
+    stored,
 )
 
 VIEWS = view_names(CONFIG.bank.weak, CONFIG.bank.strong)
@@ -45,14 +46,6 @@ def by_pillow(dataset: Dataset, row: int, name: str, policy: Policy, seed: int =
     if hidden is not None:
         levels[hidden] = 127
     return levels
-
-
-def stored(dataset: Dataset, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    assert dataset.bank is not None
-    if name == PLAIN:
-        return dataset.bank.plain(rows).numpy()
-    kind, number = name.split("-")
-    return dataset.bank.views(kind, rows, np.full(len(rows), int(number))).numpy()
 
 
 @pytest.mark.parametrize("preset", PRESETS)

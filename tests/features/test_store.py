@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from cotrain import UserError
 from cotrain.features import building, store
-from tests.features.tiny import CONFIG, FEATURES, Counting, files, only_bank, opened, small_data
+from tests.features.tiny import CONFIG, FEATURES, Counting, files, only_bank, opened, small_data, stored
 
 ROW = 2 * FEATURES
 Usage = namedtuple("Usage", "total used free")
@@ -28,6 +29,10 @@ def whole(home: Path, counting: Counting) -> dict[str, bytes]:
     return files(home)
 
 
+def none(name: str, rows: np.ndarray) -> None:
+    """No check."""
+
+
 def places_of(home: Path, hashes: np.ndarray) -> np.ndarray:
     known = np.fromfile(only_bank(home) / "hashes", np.uint64).tolist()
     return np.array([known.index(each) for each in hashes.tolist()])
@@ -39,11 +44,11 @@ def test_rows_that_were_written_but_not_marked_are_computed_again(
     folder = only_bank(home)
     place = places_of(home, small_data().hashes[:1])[0]
     for name in ("strong-1", "plain"):
-        features, marks = bytearray((folder / name).read_bytes()), bytearray((folder / f"{name}.done").read_bytes())
+        features, marks = bytearray((folder / name).read_bytes()), bytearray((folder / f"{name}.sums").read_bytes())
         features[place * ROW : place * ROW + 5] = b"wrong"
-        marks[place] = 0
+        marks[8 * place : 8 * place + 8] = bytes(8)
         (folder / name).write_bytes(features)
-        (folder / f"{name}.done").write_bytes(marks)
+        (folder / f"{name}.sums").write_bytes(marks)
     opened(small_data())
     assert counting.since() == 2
     assert files(home) == whole
@@ -55,8 +60,8 @@ def test_rows_that_were_written_but_not_marked_are_computed_again(
         ("weak-1", 20 * ROW + 7, None),
         ("weak-1", 0, 40),
         ("plain", 0, 56),
-        ("strong-2.done", 0, 40),
-        ("strong-2.done", 31, None),
+        ("strong-2.sums", 0, 40),
+        ("strong-2.sums", 31 * 8 + 5, None),
         ("hashes", 0, 40 * 6 + 16),
         ("hashes", 55 * 8 + 3, None),
     ],
@@ -71,7 +76,7 @@ def test_a_truncated_file_is_noticed(
     assert files(home) == whole
 
 
-@pytest.mark.parametrize("name", ["strong-0", "strong-0.done", "hashes"])
+@pytest.mark.parametrize("name", ["strong-0", "strong-0.sums", "hashes"])
 def test_a_file_that_is_gone_is_made_again(name: str, home: Path, counting: Counting, whole: dict[str, bytes]) -> None:
     (only_bank(home) / name).unlink()
     opened(small_data())
@@ -87,7 +92,9 @@ def test_other_images_do_not_get_the_marks_of_lost_hashes(home: Path, counting: 
     home.rename(home.with_name("damaged"))
     expected = opened(other).bank
     assert bank is not None and expected is not None
-    damaged = replace(bank, folder=Path(str(bank.folder).replace(str(home), str(home.with_name("damaged")))))
+    damaged = replace(
+        bank, folder=Path(str(bank.folder).replace(str(home), str(home.with_name("damaged")))), check=none
+    )
     rows = other.train
     assert np.array_equal(damaged.plain(rows), expected.plain(rows))
     assert np.array_equal(*(each.views("weak", rows, rows % 2) for each in (damaged, expected)))
@@ -104,6 +111,47 @@ def test_lost_rows_of_other_images_stay_lost_when_the_file_grows(
     assert counting.since() == 46
     name = f"banks/{folder.name}/plain"
     assert files(home)[name][: len(whole[name])] == whole[name]
+
+
+@pytest.mark.parametrize("name", ["plain", "weak-1", "strong-2"])
+def test_damaged_features_are_computed_again(
+    name: str, home: Path, counting: Counting, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any bit of the features or of their checksums; all damaged rows of a view at once."""
+    folder, data = only_bank(home), small_data()
+    rows = data.train[[3, 17, 30]]
+    first, second, third = places_of(home, data.hashes[rows])
+    for path, byte in ((name, first * ROW + 5), (f"{name}.sums", second * 8), (name, third * ROW)):
+        content = bytearray((folder / path).read_bytes())
+        content[byte] ^= 16
+        (folder / path).write_bytes(content)
+    again = opened(data, console=Console(width=200))
+    stored(again, name, np.setdiff1d(data.train, rows))
+    assert counting.since() == 0
+    found = stored(again, name, rows[:1])
+    assert counting.since() == 3
+    assert files(home) == whole
+    assert np.array_equal(stored(again, name, data.train)[3:4], found)
+    assert counting.since() == 0
+    assert capsys.readouterr().out.count(f"{folder / name} is damaged: computing these features again\n") == 1
+
+
+def test_damage_that_returns_is_one_line(home: Path, whole: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store.Store, "damaged", lambda self, name, places: np.ones(len(places), np.bool_))
+    with pytest.raises(UserError, match=f"^{only_bank(home)} is damaged; delete it, and its features will be computed"):
+        stored(opened(small_data()), "plain", np.arange(3))
+
+
+def test_features_of_other_images_are_damage(home: Path, counting: Counting, whole: dict[str, bytes]) -> None:
+    """Two rows change places, with their checksums."""
+    folder = only_bank(home)
+    for name, size in (("plain", ROW), ("plain.sums", 8)):
+        rows = (folder / name).read_bytes()
+        (folder / name).write_bytes(rows[size : 2 * size] + rows[:size] + rows[2 * size :])
+    data = opened(small_data())
+    stored(data, "plain", np.arange(56))
+    assert counting.since() == 2
+    assert files(home) == whole
 
 
 def test_damaged_facts_are_one_line_that_says_what_to_delete(home: Path, whole: dict[str, bytes]) -> None:

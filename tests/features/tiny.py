@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
+from cotrain.data.bank import PLAIN
 from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.features import building
@@ -133,13 +134,21 @@ def on_disk(dataset: Dataset, path: Path) -> Dataset:
     return replace(dataset, images=ImageFile(path))
 
 
-def opened(dataset: Dataset, config: Config = CONFIG, *, augmented: bool = True) -> Dataset:
+def opened(dataset: Dataset, config: Config = CONFIG, *, augmented: bool = True, console: Console = QUIET) -> Dataset:
     """The dataset with its bank."""
     trunk = config.build_trunk(len(dataset.classes), dataset.shape)
     assert trunk is not None
     return building.open_bank(
-        dataset, trunk, config.augment, config.bank, QUIET, config.run.runtime, augmented=augmented
+        dataset, trunk, config.augment, config.bank, console, config.run.runtime, augmented=augmented
     )
+
+
+def stored(dataset: Dataset, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    assert dataset.bank is not None
+    if name == PLAIN:
+        return dataset.bank.plain(rows).numpy()
+    kind, number = name.split("-")
+    return dataset.bank.views(kind, rows, np.full(len(rows), int(number))).numpy()
 
 
 class Counting:

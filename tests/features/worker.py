@@ -84,4 +84,4 @@ def views(home: Path) -> list[int]:
 
 
 def marked(home: Path) -> int:
-    return sum(int(np.fromfile(path, np.uint8).sum()) for path in home.glob("banks/*/*.done"))
+    return sum(np.count_nonzero(np.fromfile(path, np.uint64)) for path in home.glob("banks/*/*.sums"))
