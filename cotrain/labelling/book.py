@@ -39,7 +39,7 @@ class Book:
 
     def __init__(self, journal: Journal, table: LabelTable) -> None:
         self.journal, self.table = journal, table
-        self.labels = replay(journal.events)
+        self.labels = self._replayed(journal.events)
         self.on_change: Callable[[], None] = lambda: None
         self.problem = ""  # why labels.csv could not be written
         self.news = ""  # what happened to labels.csv
@@ -175,9 +175,20 @@ class Book:
             return
         with self._lock:
             written = next((event.id for event in reversed(self.events) if isinstance(event, Written)), 0)
-            before = replay(up_to(self.events, written)).by_name
+            before = self._replayed(up_to(self.events, written)).by_name
             self._import(content.labels, before, self.table.path.name, "table")
             self._written(content.digest)
+
+    def _replayed(self, events: Sequence[Event]) -> Labels:
+        """The labels after events that were read from the journal."""
+        labels = replay(events)
+        try:
+            check_consistent(labels)
+        except Refused as error:
+            raise UserError(
+                f"{self.journal.path} is damaged: labels and classes do not fit together; restore it from a copy"
+            ) from error
+        return labels
 
     def _import(self, labels: Mapping[str, str], before: Mapping[str, str], who: str, how: How) -> None:
         """Turn what differs between two tables into events of a person called `who`."""

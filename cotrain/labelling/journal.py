@@ -59,7 +59,8 @@ class Journal:
         if path.exists():
             content = _read(path)
             whole = content[: content.rfind(b"\n") + 1]
-            journal.events = [_parsed(path, number, line) for number, line in _lines(whole)]
+            for number, line in _lines(whole):
+                journal.events.append(_parsed(path, number, line, journal.next_id))
             journal._content += whole
             if len(whole) < len(content):
                 os.truncate(path, len(whole))
@@ -142,13 +143,15 @@ def _lines(content: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _parsed(path: Path, number: int, line: bytes) -> Event:
+def _parsed(path: Path, number: int, line: bytes, least_id: int) -> Event:
+    problem = f"{path}, line {number} is damaged; restore the file from a copy, or remove the line"
     try:
-        return EVENT.validate_json(line)
+        event = EVENT.validate_json(line)
     except ValidationError as error:
-        raise UserError(
-            f"{path}, line {number} is damaged; restore the file from a copy, or remove the line"
-        ) from error
+        raise UserError(problem) from error
+    if event.id < least_id:
+        raise UserError(problem)
+    return event
 
 
 def up_to(events: Sequence[Event], last: int) -> list[Event]:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
 import cotrain
 from cotrain.cli.report import report_command
@@ -23,8 +25,10 @@ from cotrain.cli.result_table import result_table
 from cotrain.config import Config, settings_of
 from cotrain.data.cifar import load_cifar
 from cotrain.data.decode import FORMATS, Unreadable, peek, read_image
+from cotrain.data.folder import load_folder
 from cotrain.data.npz import load_npz
 from cotrain.data.reading import read_csv, read_npz, read_parquet
+from cotrain.data.settings import DataSettings
 from cotrain.data.split import read_split
 from cotrain.data.svhn import load_svhn
 from cotrain.data.table import match, read_sheet
@@ -32,18 +36,25 @@ from cotrain.evaluation.evaluate import evaluate, verdict_of
 from cotrain.evaluation.outliers import by_heads, write_belonging
 from cotrain.evaluation.predict import how_calibrated
 from cotrain.features import runtime
+from cotrain.labelling.book import Book
+from cotrain.labelling.events import Refused
+from cotrain.labelling.journal import Journal
+from cotrain.labelling.table import LabelTable
 from cotrain.model.weights import read_weights
 from cotrain.pipeline.findings import SUSPECTS
 from cotrain.report.doubtful import doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from tests.campaigns import inputs
+from tests.features.tiny import QUIET, known, opened, small_data, stored
+from tests.labelling.served import photos, serving
 from tests.made_up import made_up_run, some_data
 
 ASKED = ("state", "next", "grid", "card/0", "look/all")
 CHANGED = ("label", "clear", "skip", "class", "rename", "merge", "undo")  # not finish, which trains
 PATHS = ["/", "/page/page.js", "/page/..", "/image/0", "/image/99", *(f"/api/{name}" for name in ASKED + CHANGED)]
 
+LABELLED = ("0.png", "sub/1.png", "2.png")
 ERROR = {"error": 9.0, "low": 5.0, "high": 14.0}
 AGAINST = {"baseline": "labelled_only", "difference": -1.0, "low": -2.0, "high": 0.5, "word": "no clear difference"}
 CHECKED = {  # what `fit` finds out by cross-validation and about a folder as it is
@@ -232,6 +243,106 @@ def graph(content: bytes, folder: Path) -> None:
         runtime._graph = before
 
 
+def journal(content: bytes, folder: Path) -> None:
+    """Open it, use its labels, go on labelling and save."""
+    (folder / "labels-history.jsonl").write_bytes(content)
+    with closing(Journal.open(folder / "labels-history.jsonl")) as opened:
+        book = Book(opened, LabelTable(folder / "labels.csv", folder, LABELLED, DataSettings()))
+        book.start({})
+        book.save()
+        labels = book.labels
+        assert all(isinstance(each, dict) for each in (labels.by_name, labels.audit, labels.conflicts, labels.counts))
+        for act in (
+            lambda: book.label({LABELLED[0]: None}, 1, who="me", how="key"),
+            lambda: book.new_class("new", who="you", how="key"),
+            lambda: book.undo(who="me", how="key"),
+        ):
+            try:
+                act()
+            except Refused as refusal:
+                assert str(refusal)
+        book.save()
+
+
+def journals() -> st.SearchStrategy[bytes]:
+    events: list[dict[str, Any]] = [
+        {"kind": "class", "class": 1, "name": "cat"},
+        {"kind": "class", "class": 2, "name": "dog"},
+        {"kind": "label", "class": 1, "name": "cat", "images": [*LABELLED[:2]]},
+        {"kind": "written", "digest": ""},
+        {"kind": "label", "class": 2, "name": "dog", "images": [*LABELLED[1:]], "replaces": True},
+        {"kind": "skip", "images": ["other.png"]},
+        {"kind": "merge", "class": 2, "into": 1},
+        {"kind": "undo", "of": 7},
+        {"kind": "rename", "class": 2, "name": "wolf"},
+        {"kind": "clear", "images": [LABELLED[2]]},
+        {"kind": "name", "name": "Ada"},
+    ]
+    common = {"time": "2026-01-01T00:00:00.000+00:00", "who": "me", "how": "key"}
+    whole = [{"id": number, **common, **event} for number, event in enumerate(events, start=1)]
+
+    def lines(drawn: Any) -> bytes:
+        return b"".join(inputs.as_json(event) + b"\n" for event in (drawn if isinstance(drawn, list) else [drawn]))
+
+    return st.one_of(inputs.changed(lines(whole)), inputs.edited(whole).map(lines))
+
+
+@cache
+def photographed() -> tuple[Path, Path, Tensor]:
+    """A folder of photos, its decoded copy, and its pixels."""
+    folder = photos(Path(tempfile.mkdtemp()) / "photos", 4)
+    pixels = opened_folder(folder)
+    (copy,) = (Path(os.environ["COTRAIN_HOME"]) / "images").iterdir()
+    return folder, copy, pixels
+
+
+def opened_folder(folder: Path) -> Tensor:
+    return load_folder(folder, DataSettings(), 1.0, QUIET).images[:].clone()  # not a map of the file
+
+
+def decoded_copy(content: bytes, folder: Path) -> None:
+    """Whatever happens to the copy, the images are those of the files."""
+    source, copy, pixels = photographed()
+    copy.write_bytes(content)
+    assert torch.equal(opened_folder(source), pixels)
+
+
+@cache
+def featured() -> tuple[Path, dict[str, bytes], Tensor]:
+    """A bank, its files, and its features."""
+    with known():
+        bank = opened(small_data()).bank
+    assert bank is not None
+    return bank.folder, {path.name: path.read_bytes() for path in bank.folder.iterdir()}, features()
+
+
+def features() -> Tensor:
+    """Those of all images in the first two views."""
+    with known():
+        data = opened(small_data())
+    return torch.cat([torch.from_numpy(stored(data, name, data.train)) for name in ("plain", "weak-0")])
+
+
+def bank(content: bytes, folder: Path) -> None:
+    """The name of a file of a bank, a line, and its content. Whatever happens to it, the features are the same."""
+    place, files, expected = featured()
+    name, _, rest = content.partition(b"\n")
+    (place / name.decode()).write_bytes(rest)
+    try:
+        assert torch.equal(features(), expected)
+    finally:
+        for each, whole in files.items():
+            (place / each).write_bytes(whole)
+
+
+def bank_files() -> st.SearchStrategy[bytes]:
+    def named(name: str, whole: bytes) -> st.SearchStrategy[bytes]:
+        return inputs.changed(whole).map(lambda drawn: name.encode() + b"\n" + drawn)
+
+    names = ("plain", "plain.sums", "weak-0", "weak-0.sums", "hashes", "facts.json")
+    return st.one_of([named(name, featured()[1][name]) for name in names])
+
+
 def setting(content: bytes, folder: Path) -> None:
     changes = json.loads(content)
     config = cotrain.recipe_named("digits").changed(changes)
@@ -247,9 +358,6 @@ def settings() -> st.SearchStrategy[bytes]:
 @cache
 def served() -> Any:
     """A server that stays open until this process ends."""
-    from tests.features.tiny import known
-    from tests.labelling.served import photos, serving
-
     torch.set_num_threads(1)
     known().__enter__()
     return serving(photos(Path(tempfile.mkdtemp()) / "photos", 6)).__enter__()
@@ -297,6 +405,9 @@ TARGETS = {
     "weights": Target(lambda: inputs.changed((finished() / "model.safetensors").read_bytes()), weights),
     "split": Target(splits, split),
     "graph": Target(lambda: inputs.changed(bytes(range(256)) * 4), graph),
+    "journal": Target(journals, journal),
+    "copy": Target(lambda: inputs.changed(photographed()[1].read_bytes()), decoded_copy),
+    "bank": Target(bank_files, bank),
     "setting": Target(settings, setting),
     "http": Target(lambda: inputs.requests(PATHS), http),
 }

@@ -2,13 +2,17 @@
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from cotrain.data.settings import DataSettings
+from cotrain.labelling.book import Book
 from cotrain.labelling.events import Label, NewClass, Skip
 from cotrain.labelling.journal import Journal, NotSaved, only_one
+from cotrain.labelling.table import LabelTable
 from cotrain.types import UserError
 
 NAME = "labels-history.jsonl"
@@ -61,6 +65,32 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(lines[0] + b'{"id": 2, "kind": "nonsense"}\n' + lines[2])
     with pytest.raises(UserError, match=rf"{NAME}, line 2 is damaged"):
         Journal.open(tmp_path / NAME)
+
+
+def test_events_out_of_order_are_damage(tmp_path: Path) -> None:
+    """Undo and merging with labels.csv go by the numbers of events."""
+    written(tmp_path / NAME)
+    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
+    for content, number in ((lines[0] + lines[2] + lines[1], 3), (lines[0] * 2, 2), (lines[0].replace(b"1", b"-1"), 1)):
+        (tmp_path / NAME).write_bytes(content)
+        with pytest.raises(UserError, match=rf"{NAME}, line {number} is damaged"):
+            Journal.open(tmp_path / NAME)
+
+
+@pytest.mark.parametrize(("before", "after"), [(rb'.*"name":"a".*\n', b""), (rb'"name":"b"', b'"name":"a"')])
+def test_labels_without_their_class_are_damage(before: bytes, after: bytes, tmp_path: Path) -> None:
+    """Somebody removed the line that names the class, or gave two classes one name."""
+    journal = Journal.open(tmp_path / NAME)
+    journal.add(NewClass, who="me", how="key", number=1, name="a")
+    journal.add(NewClass, who="me", how="key", number=2, name="b")
+    journal.add(Label, who="me", how="key", number=1, name="a", images=["0.png"])
+    journal.add(Label, who="me", how="key", number=2, name="b", images=["1.png"])
+    table = LabelTable(tmp_path / "labels.csv", tmp_path, ["0.png", "1.png"], DataSettings())
+    assert Book(journal, table).labels.by_name == {"0.png": "a", "1.png": "b"}
+    content = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(re.sub(before, after, content, count=1))
+    with pytest.raises(UserError, match=rf"{NAME} is damaged: labels and classes do not fit together; restore it"):
+        Book(Journal.open(tmp_path / NAME), table)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
