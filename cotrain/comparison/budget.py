@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from filelock import FileLock
+from pydantic import Field, ValidationError
 from rich.console import Console
 
 from cotrain.config import Config, differences
@@ -16,6 +17,7 @@ from cotrain.data import Dataset, Split
 from cotrain.device import pick_device
 from cotrain.pipeline.features import with_bank
 from cotrain.progress import counted
+from cotrain.runs.schema import File, Number
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import make_folder, write_json
 from cotrain.training.state import pool_of
@@ -44,6 +46,38 @@ def with_defaults(protocol: Mapping[str, Mapping[str, Any]]) -> dict[str, Mappin
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What plan.json holds."""
+
+    protocol: Mapping[str, Mapping[str, Any]]
+    budget: float | None  # seconds per run
+    pace: Mapping[str, Pace]
+
+
+class PaceFile(File):
+    step: Annotated[Number, Field(ge=1e-9)]
+    refresh: Annotated[Number, Field(ge=0)]
+
+
+class PlanFile(File):
+    protocol: dict[str, dict[str, Any]]
+    budget: Annotated[Number, Field(gt=0)] | None
+    pace: dict[str, PaceFile]
+
+
+def read_plan(path: Path) -> Plan:
+    content = read_json(path)
+    try:
+        found = PlanFile.model_validate(content)
+        with_defaults(found.protocol)
+    except (ValidationError, UserError) as error:
+        raise UserError(
+            f"{path} is damaged; delete it to plan again (finished runs of the same length are kept)"
+        ) from error
+    return Plan(found.protocol, found.budget, {name: Pace(one.step, one.refresh) for name, one in found.pace.items()})
+
+
+@dataclass(frozen=True)
 class Planning:
     folder: Path
     dataset: Dataset
@@ -57,27 +91,24 @@ class Planning:
         """The length of every contender's runs. The pace is kept, so a resumed comparison has the same steps."""
         path = self.folder / PLAN
         with self._locked():
-            kept = read_json(path) if path.exists() else {"protocol": self.protocol, "budget": None, "pace": {}}
-            if not isinstance(kept, dict) or not {"protocol", "budget", "pace"} <= kept.keys():
-                raise UserError(
-                    f"{path} is damaged; delete it to plan again (finished runs of the same length are kept)"
-                )
-            if changed := differences(with_defaults(kept["protocol"]), self.protocol):
+            kept = read_plan(path) if path.exists() else Plan(self.protocol, None, {})
+            if changed := differences(with_defaults(kept.protocol), self.protocol):
                 raise UserError(
                     f"{self.folder} belongs to another comparison ({'; '.join(changed)}); choose another --out"
                 )
-            new = [name for name in self.configs if name not in kept["pace"]]
+            new = [name for name in self.configs if name not in kept.pace]
             tried: dict[str, list[Pace]] = {name: [] for name in new}
             for name in counted([*new, *new], 2 * len(new), "trial steps", console):
                 tried[name].append(self._pace(name, console))
-            kept["pace"] |= {name: asdict(min(paces, key=lambda one: one.step)) for name, paces in tried.items()}
-            paces = {name: Pace(**kept["pace"][name]) for name in self.configs}
-            if self.equal == "time" and kept["budget"] is None:
+            fastest = {name: min(paces, key=lambda one: one.step) for name, paces in tried.items()}
+            known = {**kept.pace, **fastest}
+            paces, budget = {name: known[name] for name in self.configs}, kept.budget
+            if self.equal == "time" and budget is None:
                 first = next(iter(self.configs))
                 whole = paces[first].seconds(self.configs[first], self._pool)
-                kept["budget"] = 60 * self.minutes if self.minutes else whole
-            write_json(path, kept)
-        return {name: self.length(name, own, paces[BASELINE_METHOD], kept["budget"]) for name, own in paces.items()}
+                budget = 60 * self.minutes if self.minutes else whole
+            write_json(path, asdict(Plan(kept.protocol, budget, known)))
+        return {name: self.length(name, own, paces[BASELINE_METHOD], budget) for name, own in paces.items()}
 
     def length(self, name: str, own: Pace, baseline: Pace, budget: float | None) -> Length:
         """The steps of the config, or as many as fit into `budget` seconds."""

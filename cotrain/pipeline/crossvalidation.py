@@ -96,9 +96,11 @@ def cross_validate(
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():
             key, shape = f"{name}/{number}", (len(fold.held), len(dataset.classes))
-            if key not in found or found[key].dtype != np.float32 or found[key].shape[1:] != shape:
+            if key not in found or not _are_logits(found[key], shape):
                 found[key] = train(fold.split, fold.held).numpy()
         _write(path, found)
+    if len({len(found[f"{OURS}/{number}"]) for number in range(len(folds))}) > 1:
+        raise UserError(f"{path} is damaged (the folds have different heads); delete it to cross-validate again")
     wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])
@@ -191,6 +193,12 @@ def _read(path: Path) -> dict[str, NDArray]:
         return read_arrays(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({reason(error)}); delete it to cross-validate again") from error
+
+
+def _are_logits(array: NDArray, shape: tuple[int, int]) -> bool:
+    """Of one or more heads, for so many images and classes."""
+    heads, *rest = array.shape or (0,)
+    return array.dtype == np.float32 and heads > 0 and tuple(rest) == shape and bool(np.isfinite(array).all())
 
 
 def _write(path: Path, found: Mapping[str, NDArray]) -> None:

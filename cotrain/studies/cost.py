@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from rich.console import Console
 
 from cotrain.bench.race import race
@@ -18,6 +19,7 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.progress import counted, say
 from cotrain.recipes import recipe_named, with_preset
 from cotrain.report.figures import PRINTED, Figure
+from cotrain.runs.schema import File, Number
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import make_folder, write_json
 from cotrain.studies.base import Study, StudyOptions
@@ -96,6 +98,25 @@ class CostStudy(Study):
         return Cost(folder, EFFORTS[options.scale], options.preset, options.settings).run(options.console)
 
 
+class MeasuredFile(File):
+    """Seconds per step by network and structure, one value per turn."""
+
+    protocol: dict[str, dict[str, Any]]
+    seconds: dict[str, dict[str, Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]]]
+
+
+def read_measured(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    try:
+        found = MeasuredFile.model_validate(content)
+        networks = {network.name: {structure.name for structure in network.structures} for network in NETWORKS}
+        if any(networks.get(name) != times.keys() for name, times in found.seconds.items()):
+            raise ValueError("other networks or structures")
+    except ValueError as error:
+        raise UserError(f"{path} is damaged; delete it to measure again") from error
+    return {"protocol": found.protocol, "seconds": found.seconds}
+
+
 @dataclass(frozen=True)
 class Cost:
     """The study in its folder, which holds the measurements so far."""
@@ -142,9 +163,7 @@ class Cost:
         """Seconds per step by network and structure, one value per turn. Networks measured earlier are not repeated."""
         path, protocol = self.folder / MEASURED, self.protocol
         make_folder(self.folder, {MEASURED, STUDY})
-        kept = read_json(path) if path.exists() else {"protocol": protocol, "seconds": {}}
-        if not isinstance(kept, dict) or not {"protocol", "seconds"} <= kept.keys():
-            raise UserError(f"{path} is damaged; delete it to measure again")
+        kept = read_measured(path) if path.exists() else {"protocol": protocol, "seconds": {}}
         if changed := differences(kept["protocol"], protocol):
             raise UserError(
                 f"{self.folder} was measured under other settings ({'; '.join(changed)}); choose another --out"

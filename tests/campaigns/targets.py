@@ -22,6 +22,7 @@ from torch import Tensor
 import cotrain
 from cotrain.cli.report import report_command
 from cotrain.cli.result_table import result_table
+from cotrain.comparison.budget import read_plan
 from cotrain.config import Config, settings_of
 from cotrain.data.cifar import load_cifar
 from cotrain.data.decode import FORMATS, Unreadable, peek, read_image
@@ -287,6 +288,18 @@ def journals() -> st.SearchStrategy[bytes]:
     return st.one_of(inputs.changed(lines(whole)), inputs.edited(whole).map(lines))
 
 
+def plan(content: bytes, folder: Path) -> None:
+    (folder / "plan.json").write_bytes(content)
+    for pace in read_plan(folder / "plan.json").pace.values():
+        assert pace.step > 0
+
+
+def plans() -> st.SearchStrategy[bytes]:
+    protocol = {"comparison": {"of": "methods"}, **Config().model_dump(exclude={"method"})}
+    paces = {name: {"step": 0.1, "refresh": 0.0} for name in ("mhct", "supervised")}
+    return inputs.edited({"protocol": protocol, "budget": 60.0, "pace": paces}).map(inputs.as_json)
+
+
 @cache
 def photographed() -> tuple[Path, Path, Tensor]:
     """A folder of photos, its decoded copy, and its pixels."""
@@ -405,6 +418,7 @@ TARGETS = {
     "weights": Target(lambda: inputs.changed((finished() / "model.safetensors").read_bytes()), weights),
     "split": Target(splits, split),
     "graph": Target(lambda: inputs.changed(bytes(range(256)) * 4), graph),
+    "plan": Target(plans, plan),
     "journal": Target(journals, journal),
     "copy": Target(lambda: inputs.changed(photographed()[1].read_bytes()), decoded_copy),
     "bank": Target(bank_files, bank),

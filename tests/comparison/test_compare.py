@@ -6,6 +6,7 @@ import shutil
 import statistics
 from pathlib import Path
 from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from scipy.stats import ttest_rel
 
 import cotrain
 from cotrain import Config, Dataset, UserError, open_data, recipe_named
-from cotrain.comparison.budget import Length
+from cotrain.comparison.budget import Length, read_plan
 from cotrain.comparison.compare import Comparison, contenders
 from cotrain.comparison.statistics import interval, paired, spread
 from cotrain.comparison.table import Table
@@ -264,6 +265,35 @@ def test_ctrl_c_says_how_the_comparison_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 130
     assert (tmp_path / "out/supervised/seed-0/checkpoint/step-00000005.safetensors").exists()
     assert "everything is saved; resume with: the same command" in done.stderr
+
+
+PLAN: dict[str, Any] = {"protocol": {"data": {}}, "budget": 60.0, "pace": {"mhct": {"step": 0.1, "refresh": 0.0}}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": None},
+        {"protocol": {"data": []}},
+        {"protocol": {"data": {"labels": "many"}}},
+        {"budget": [1.0]},
+        {"budget": 0.0},
+        {"pace": []},
+        {"pace": {"mhct": [0.1]}},
+        {"pace": {"mhct": {"refresh": 0.0}}},
+        {"pace": {"mhct": {"step": "0.1", "refresh": 0.0}}},
+        {"pace": {"mhct": {"step": 1e-300, "refresh": 0.0}}},
+        {"pace": {"mhct": {"step": 0.1, "refresh": -1.0}}},
+    ],
+    ids=str,
+)
+def test_a_plan_with_wrong_values_is_damaged(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(PLAN))
+    assert read_plan(path).pace == {"mhct": Pace(0.1, 0.0)}
+    path.write_text(json.dumps(PLAN | change))
+    with pytest.raises(UserError, match=f"^{path} is damaged; delete it to plan again"):
+        read_plan(path)
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,6 +253,24 @@ def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("array", "whole"),
+    [
+        (np.zeros((3, 4, 2), np.float32), True),
+        (np.zeros((0, 4, 2), np.float32), False),
+        (np.zeros((3, 5, 2), np.float32), False),
+        (np.zeros((4, 2), np.float32), False),
+        (np.zeros((), np.float32), False),
+        (np.zeros((3, 4, 2)), False),
+        (np.full((3, 4, 2), np.nan, np.float32), False),
+    ],
+)
+def test_damaged_logits_of_a_fold_are_not_used(array: np.ndarray, whole: bool) -> None:
+    from cotrain.pipeline.crossvalidation import _are_logits
+
+    assert _are_logits(array, (4, 2)) == whole
+
+
+@pytest.mark.parametrize(
     "content",
     [b"row\n0\n", b"row,belongs,class\nx,0.01,a\n", b"row,belongs,class\n999,0.01,a\n", b"row\n" + b"1" * 200_000],
 )

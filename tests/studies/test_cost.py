@@ -12,7 +12,7 @@ import cotrain.studies.cost
 from cotrain import UserError, recipe_named
 from cotrain.bench.race import Timing
 from cotrain.studies import study
-from cotrain.studies.cost import EFFORTS, NETWORKS, Cost
+from cotrain.studies.cost import EFFORTS, NETWORKS, Cost, read_measured
 
 
 def timings(slow: dict[str, float]) -> Any:
@@ -119,3 +119,28 @@ def test_the_cost_is_measured(tmp_path: Path) -> None:
     table = study("cost", out=tmp_path / "out", settings=changes)
     ratios = [float(cell) for cell in table.columns["/ original"]]
     assert ratios[1] > ratios[2] > ratios[0] == 1.0
+
+
+SECONDS = {"original": [1.0], "three models": [2.0], "ours": [1.5]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": [1]},
+        {"seconds": {"WRN 28-2": {"original": [1.0]}}},
+        {"seconds": {"WRN 99": SECONDS}},
+        {"seconds": {"WRN 28-2": {**SECONDS, "ours": ["1"]}}},
+        {"seconds": {"WRN 28-2": {**SECONDS, "ours": []}}},
+        {"seconds": {"WRN 28-2": {**SECONDS, "ours": [0.0]}}},
+    ],
+    ids=str,
+)
+def test_damaged_measurements_are_named(change: dict[str, Any], tmp_path: Path) -> None:
+    whole = {"protocol": {"cost": {"turns": 1}}, "seconds": {"WRN 28-2": SECONDS}}
+    path = tmp_path / "measured.json"
+    path.write_text(json.dumps(whole))
+    assert read_measured(path) == whole
+    path.write_text(json.dumps(whole | change))
+    with pytest.raises(UserError, match=f"^{path} is damaged; delete it to measure again"):
+        read_measured(path)
