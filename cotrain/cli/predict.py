@@ -22,6 +22,7 @@ from cotrain.evaluation.predict import (
     BETTER,
     Model,
     how_calibrated,
+    kind_of_held_out,
     load,
     possible_rate,
     promised_threshold,
@@ -225,7 +226,7 @@ class Request:
 def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
     """The threshold for this error, and a line that says why."""
     promised = promised_threshold(run, model, target_error)
-    evidence = f"{promised.wrong} of the other {promised.answered} validation images were wrong"
+    evidence = f"{promised.wrong} of the other {promised.answered} {kind_of_held_out(Run.open(run))} were wrong"
     most = rounded_up(100 * promised.bound)
     bound = f"so the error on images like them is at most {most} % (95 % confidence)"
     if own_rank() == 0:

@@ -254,13 +254,21 @@ def how_calibrated(run: Path) -> str:
 
 def calibrated_on(run: Run) -> str:
     """How many images the temperature was fitted on, and which."""
-    held_out = ((run.result or {}).get("temperature_fitted_on") or {}).get("held_out_images")
-    valid = f"{len(run.split.valid):,} validation images"
-    return valid if held_out is None else f"{held_out:,} held-out labelled images"
+    held_out = held_out_images(run)
+    return f"{len(run.split.valid) if held_out is None else held_out:,} {kind_of_held_out(run)}"
+
+
+def kind_of_held_out(run: Run) -> str:
+    return "validation images" if held_out_images(run) is None else "held-out labelled images"
+
+
+def held_out_images(run: Run) -> int | None:
+    """The number of labelled images of cross-validation, if they took the place of validation images."""
+    return ((run.result or {}).get("temperature_fitted_on") or {}).get("held_out_images")
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
-    """The lowest probability threshold whose error is at most `target`, chosen on the run's validation images."""
+    """The lowest probability threshold whose error is at most `target`, chosen on the run's held-out labels."""
     outputs = Run.open(run).outputs(len(model.classes))
     valid = outputs.get("valid", outputs.get(HELD_OUT))
     if valid is None:
@@ -274,9 +282,9 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     if threshold is None:
         needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"
         raise UserError(
-            f"{len(labels)} validation images cannot guarantee an error of at most {100 * target:g} % at any "
-            f"threshold: that takes {needed} without a mistake; raise --target-error or data.valid_share, or use "
-            "--defer-below"
+            f"{len(labels)} {kind_of_held_out(Run.open(run))} cannot guarantee an error of at most {100 * target:g} % "
+            f"at any threshold: that takes {needed} without a mistake; raise --target-error or data.valid_share, or "
+            "use --defer-below"
         )
     return threshold
 

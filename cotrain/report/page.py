@@ -20,7 +20,7 @@ from jinja2.lexer import Token, TokenStream
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
-from cotrain.evaluation.predict import METHOD, fitted_temperature, load
+from cotrain.evaluation.predict import METHOD, calibrated_on, fitted_temperature, held_out_images, load
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
 from cotrain.progress import clock, times, worded
@@ -84,6 +84,8 @@ class Shown:
     learning: list[Figure]
     errors_logged: bool
     results: Results | None  # on the test images
+    fitted_on: str  # the images of the temperature
+    fitted_here: bool  # the results are those of the same images
     drawn: Drawn | None  # figures of these results
     verdict: Verdict | None
     budget: str  # how long the run and its labelled-only baseline were trained
@@ -171,6 +173,8 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         learning=[figure.said_of(unit) for figure in learning_curves(run, ON_PAGE)],
         errors_logged=has_errors(run),
         results=results,
+        fitted_on=worded(calibrated_on(run), unit),
+        fitted_here="test" not in parts and held_out_images(run) is not None,
         drawn=drawn(results, baseline).said_of(unit) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), baseline),
         budget=_budget(run, result),

@@ -17,7 +17,7 @@ READABLE = 20  # classes; with more, the confusion matrix is a picture without n
 WORDS = {
     UNCALIBRATED: "uncalibrated",
     PAPER: "the paper's temperature",
-    FITTED: "temperature fitted on validation images",
+    FITTED: "fitted temperature",
 }
 RELIABILITY = (
     "Top: the accuracy in each confidence bin (short lines) and its gap to the mean confidence of the bin (orange). "

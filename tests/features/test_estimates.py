@@ -11,11 +11,13 @@ import torch
 import cotrain
 from cotrain import Dataset, UserError
 from cotrain.cli.main import main
-from cotrain.evaluation.predict import how_calibrated
+from cotrain.evaluation.predict import how_calibrated, promised_threshold
 from cotrain.pipeline import crossvalidation
+from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT, read_outputs
 from tests.features.tiny import CONFIG, small_data
+from tests.report.reading import Read, words
 
 ESTIMATED = CONFIG.changed(
     {"run.baseline": True, "run.repeats": 2, "run.folds": 2, "data.test_share": 0.0, "data.labels": 16}
@@ -59,6 +61,18 @@ def test_held_out_labels_calibrate_the_probabilities(fitted: cotrain.Fitted) -> 
     assert fitted.result["temperature_fitted_on"]["held_out_images"] == 16
     assert "fitted on 16 held-out labelled images" in how_calibrated(fitted.folder)
     assert fitted.model.temperature == fitted.result["temperature"]
+
+
+def test_the_page_says_what_the_temperature_was_fitted_on(fitted: cotrain.Fitted, data: Dataset) -> None:
+    read = Read(page([show(Subject(Run.open(fitted.folder), data))]))
+    calibration = words(read, "calibration")
+    assert (
+        "The temperature was fitted on 16 held-out labelled images. These are the images measured here" in calibration
+    )
+    assert "with the temperature fitted on 16 held-out labelled images" in words(read, "selective")
+    assert "validation images" not in calibration
+    with pytest.raises(UserError, match=r"^16 held-out labelled images cannot guarantee an error of at most 1 %"):
+        promised_threshold(fitted.folder, fitted.model, 0.01)
 
 
 def test_every_model_of_the_run_can_be_used(fitted: cotrain.Fitted, data: Dataset) -> None:

@@ -61,7 +61,7 @@ def test_the_table_of_answers_is_what_predict_would_do(share: float, tmp_path: P
     text = page([show(Subject(run, None))])
     said = words(Read(text), "selective")
     assert (
-        (f"fitted on validation images (T = {temperature:.2f})" in said)
+        (f"fitted on {len(run.split.valid)} validation images (T = {temperature:.2f})" in said)
         == (share > 0)
         == ("uncalibrated (T = 1)" not in said)
     )
@@ -96,8 +96,11 @@ def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
         run.finish({**of_before, **stored})
         read = shown(run)
         selective = words(read, "selective")
-        assert f"those of predict : with the temperature fitted on validation images ({said})" in selective
-        assert f"Temperature fitted on validation images, {said}: ECE" in words(read, "calibration")
+        images, calibration = f"fitted on {len(run.split.valid)} validation images", words(read, "calibration")
+        assert f"those of predict : with the temperature {images} ({said})" in selective
+        assert f"Fitted temperature, {said}: ECE" in calibration
+        assert f"The temperature was {images}. " in calibration
+        assert "images measured here" not in calibration
         assert said == f"T = {cotrain.load(run.folder).temperature}"
     run.finish(of_before)
     read = shown(run)

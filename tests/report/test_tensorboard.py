@@ -86,7 +86,7 @@ def test_what_the_figures_show(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", data, changes={"data.valid_share": 0.2}, right=0.7)
     track_figures(run, data)
     events = board(run.folder)
-    assert "reliability/temperature fitted on validation images" in events.Tags()["images"]
+    assert "reliability/fitted temperature" in events.Tags()["images"]
     assert "Classes: 0 cat, 1 <dog>, 2 \\udcff." in words_of(events, "confusion")
     assert "below it the network is overconfident" in words_of(events, "reliability/uncalibrated")
     assert "predicted <dog>" in words_of(events, "mistakes")
