@@ -69,6 +69,7 @@ def test_the_page_says_what_the_temperature_was_fitted_on(fitted: cotrain.Fitted
     assert (
         "The temperature was fitted on 16 held-out labelled images. These are the images measured here" in calibration
     )
+    assert "are these labelled images, as predicted in the first of the 2 rounds." in words(read, "verdict")
     assert "with the temperature fitted on 16 held-out labelled images" in words(read, "selective")
     assert "validation images" not in calibration
     with pytest.raises(UserError, match=r"^16 held-out labelled images cannot guarantee an error of at most 1 %"):
