@@ -21,7 +21,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["table", "image-png", "npz", "archive", "setting", "split"])
+@pytest.mark.parametrize("name", ["table", "image-png", "npz", "archive", "setting", "split", "journal", "bank"])
 def test_a_few_inputs_break_nothing(name: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert fuzz.campaign(name, 10, 0, place / "kept", place) == 0, capfd.readouterr().out
 
