@@ -40,7 +40,7 @@ class Row:
     minutes: float  # planned
     seconds: float  # taken
     test_error: float
-    curve: Sequence[tuple[int, float]]  # step, error on unlabelled images
+    curve: Sequence[tuple[int, float]]  # step, error on unlabelled images; empty: not kept, and not drawn
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -95,7 +95,7 @@ def draw(rows: Collection[Row]) -> Figure:
     for axes in places.flat[len(panels) :]:
         axes.set_axis_off()
     for axes, title in zip(places.flat, panels, strict=False):
-        methods = by_method([row for row in rows if row.comparison == title])
+        methods = by_method([row for row in rows if row.comparison == title and row.curve])
         for name, runs in methods.items():
             draw_method(axes, NAMES[name], runs, COLOURS[name])
         highest = max(row.curve[-1][1] for runs in methods.values() for row in runs)
