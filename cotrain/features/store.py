@@ -100,7 +100,8 @@ class Store:
 
     def forget(self, name: str, places: NDArray[np.int64]) -> None:
         """These rows of a view are not done any more."""
-        self._write_sums(name, dict.fromkeys(places.tolist(), 0))
+        if len(places):
+            self._write_sums(name, dict.fromkeys(places.tolist(), 0))
 
     def _sums(self, name: str) -> NDArray[np.uint64]:
         """The checksum of every row of a view; 0 for those that are not there."""

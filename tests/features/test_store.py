@@ -142,6 +142,21 @@ def test_damage_that_returns_is_one_line(home: Path, whole: object, monkeypatch:
         stored(opened(small_data()), "plain", np.arange(3))
 
 
+def test_features_that_disappear_during_training_are_computed_again(home: Path, whole: dict[str, bytes]) -> None:
+    data, folder = opened(small_data()), only_bank(home)
+    (folder / "weak-0").unlink()
+    (folder / "weak-0.sums").unlink()
+    assert stored(data, "weak-0", data.train).any()
+    assert files(home) == whole
+    shutil.rmtree(folder)
+    assert np.array_equal(stored(data, "plain", data.test), stored(opened(small_data()), "plain", data.test))
+    assert files(home) == whole
+    shutil.rmtree(folder)
+    opened(small_data(seed=5))  # another run had the same thought, and its images have the places of ours
+    with pytest.raises(UserError, match=f"^{folder} is damaged; delete it, and its features will be computed again"):
+        stored(data, "strong-1", data.train)
+
+
 def test_features_of_other_images_are_damage(home: Path, counting: Counting, whole: dict[str, bytes]) -> None:
     """Two rows change places, with their checksums."""
     folder = only_bank(home)
