@@ -1,7 +1,5 @@
 """SVHN, house numbers cropped to single digits: train_32x32.mat and test_32x32.mat from the official site."""
 
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +7,13 @@ from numpy.typing import NDArray
 
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.data.format import ArrayFormat
+from cotrain.data.mat import read_mat
+from cotrain.data.memory import check_room
+from cotrain.storage.reading import reason
 from cotrain.types import UserError
 
 TRAIN, TEST, EXTRA = "train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"
-COMPRESSED = struct.pack("<i", 15)  # the type of the first variable in a little-endian file
-UNREADABLE_MAT = (
-    NotImplementedError,
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    MemoryError,
-    ArithmeticError,
-    zlib.error,
-    struct.error,
-)
+COPIES = 2  # of all images in memory while their axes are moved
 
 
 class Svhn(ArrayFormat):
@@ -57,18 +45,16 @@ def load_svhn(path: Path) -> Dataset:
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    from scipy.io import loadmat  # slow to import
-    from scipy.io.matlab import MatReadError
-
     if not path.is_file():
         raise UserError(f"{path} does not exist; SVHN needs {TRAIN} and {TEST} in one folder")
     try:
-        _check_header(path)
-        arrays = loadmat(path, variable_names=["X", "y"])
-    except (MatReadError, *UNREADABLE_MAT) as error:
-        raise UserError(f"{path} is not a readable SVHN file ({error}); download the official one") from error
+        arrays = read_mat(path, ("X", "y"), lambda size: check_room(str(path), COPIES * size / 1e9))
+    except (OSError, ValueError, MemoryError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is not a readable SVHN file ({reason(error)}); download the official one") from error
     for key in ("X", "y"):
-        if not isinstance(arrays.get(key), np.ndarray):
+        if key not in arrays:
             raise UserError(f"{path} has no array {key}; download the official file")
     images, labels = arrays["X"], arrays["y"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
@@ -82,11 +68,3 @@ def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
             f"{path}: row {row} has label {labels[row, 0]}; labels run from 1 to 10, where 10 is the digit 0"
         )
     return np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels[:, 0].astype(np.int64) % 10
-
-
-def _check_header(path: Path) -> None:
-    """Refuse a file that is not compressed: without a checksum, scipy may crash on a damaged file."""
-    with open(path, "rb") as file:
-        header = file.read(132)
-    if not header.startswith(b"MATLAB 5.0 MAT-file") or header[128:] != COMPRESSED:
-        raise ValueError("it is not a compressed MATLAB 5 to 7 file")

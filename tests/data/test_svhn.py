@@ -1,13 +1,15 @@
 """SVHN, from small .mat files as the official ones."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
 from cotrain import UserError
+from cotrain.data.mat import read_mat
 from cotrain.data.svhn import is_svhn, load_svhn
 
 RNG = np.random.default_rng(0)
@@ -69,11 +71,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ({"X": np.zeros((32, 32, 3, 5))}, "X is float64 of shape (32, 32, 3, 5); expected uint8 (32, 32, 3, N)"),
         ({"X": np.zeros((5, 32, 32, 3), np.uint8)}, "X is uint8 of shape (5, 32, 32, 3)"),
         ({"X": np.zeros((32, 32, 3), np.uint8)}, "X is uint8 of shape (32, 32, 3);"),
-        ({"X": np.array([1, "a"], object)}, "X is object of shape"),
-        ({"X": {"field": 1}}, "X is [('field', 'O')] of shape"),
+        ({"X": np.array([1, "a"], object)}, "X is not an array of real numbers"),
+        ({"X": {"field": 1}}, "X is not an array of real numbers"),
+        ({"X": np.zeros((32, 32, 3, 5), complex)}, "X is not an array of real numbers"),
         ({"y": np.ones((4, 1), np.uint8)}, "y is uint8 of shape (4, 1); expected integers of shape (5, 1)"),
         ({"y": np.ones((5, 1))}, "y is float64 of shape (5, 1)"),
-        ({"y": "words"}, "y is <U5 of shape (1,)"),
+        ({"y": "words"}, "y is not an array of real numbers"),
         ({"y": np.array([[1], [2], [0], [4], [5]], np.uint8)}, "row 2 has label 0; labels run from 1 to 10"),
         ({"y": np.array([[1], [2], [3], [11], [5]], np.uint8)}, "row 3 has label 11; labels run from 1 to 10"),
     ],
@@ -100,3 +103,41 @@ def test_files_of_other_kinds_and_damaged_ones_are_refused(tmp_path: Path) -> No
         assert "it is not a compressed MATLAB 5 to 7 file" in refused(tmp_path)
     savemat(file, mat(slice(12, 17)), do_compression=False)
     assert "it is not a compressed MATLAB 5 to 7 file" in refused(tmp_path)
+
+
+TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (2, 3, 4, 5), (32, 32, 3, 2), (0, 4)], ids=str)
+@pytest.mark.parametrize("name", ["X", "a_name_of_some_length"])
+def test_arrays_are_those_that_scipy_reads(shape: tuple[int, ...], name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    for number, kind in enumerate(TYPES):
+        array = np.random.default_rng(number).integers(0, 100, shape).astype(kind)
+        savemat(path, {"other": [1.5], name: array}, do_compression=True)
+        (found,) = read_mat(path, (name,), lambda size: None).values()
+        expected = loadmat(path)[name]
+        assert found.dtype == expected.dtype == kind
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_size_is_checked_before_an_array_is_unpacked(tmp_path: Path) -> None:
+    def refuse(size: int) -> None:
+        assert size >= 10**8
+        raise UserError("too large")
+
+    savemat(tmp_path / "a.mat", {"X": np.zeros((10, 10**7), np.uint8)}, do_compression=True)
+    with pytest.raises(UserError, match="too large"):
+        read_mat(tmp_path / "a.mat", ("X",), refuse)
+
+
+CRASHES_SCIPY = (  # after the header; found by fuzzing
+    "DwAAAEsAAAB4nO3KORGAAAxFwXAONAwSkECJFPwr4XNIoNzNvKTJUlXHXjXmTmmu15DWtH11qU9N5sxtn3V/7gUAAAAAAAAA"
+    "AAAAAPCnC3Y0AdAPAAAAKgAAAHic42NgYDAAYjYg5gBiTgYIYIXyWYCYEYwZGSqBNBNQhJGJmQsAGPAA+Q=="
+)
+
+
+def test_a_file_that_crashes_scipy_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path) / "test_32x32.mat"
+    file.write_bytes(file.read_bytes()[:128] + base64.b64decode(CRASHES_SCIPY))
+    assert "is not a readable SVHN file" in refused(tmp_path)
