@@ -133,7 +133,7 @@ def lost_workers(kills: int, draw: random.Random, place: Path) -> str:
     job = Predict(place / "job")
     assert job.begin().wait().returncode == 0
     expected, number = job.made(), 0
-    for _ in range(max(1, kills // 10)):
+    for _ in range(max(1, kills // 3)):
         job.clear()
         process = job.begin()
         while process.process.is_alive():
@@ -160,7 +160,7 @@ def _command(process: psutil.Process) -> str:
 def changing_folder(kills: int, draw: random.Random, place: Path) -> str:
     """Somebody deletes, truncates and adds files while they are read: rows with errors, or one line, no traceback."""
     codes = []
-    for number in range(max(2, kills // 10)):
+    for number in range(max(2, kills // 3)):
         (place / str(number)).mkdir()
         job = (Predict, FitPhotos)[number % 2](place / str(number) / "job", photos=400)
         process = job.begin()
