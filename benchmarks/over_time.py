@@ -23,10 +23,15 @@ from matplotlib.figure import Figure
 from benchmarks.photographs import markdown, shown_difference, shown_error
 from cotrain.runs.log import read_log
 
-REFERENCE = "supervised"
+REFERENCES = ("supervised", "mhct")  # the others are compared with these
 ACROSS = 3  # panels
-NAMES = {REFERENCE: "labelled-only", "mhct": "co-training", "mhct_routed": "routed co-training", "fixmatch": "FixMatch"}
-COLOURS = {REFERENCE: "#555555", "mhct": "#1f6fb2", "mhct_routed": "#2a8a4a", "fixmatch": "#c4620a"}
+NAMES = {
+    "supervised": "labelled-only",
+    "mhct": "co-training",
+    "mhct_routed": "routed co-training",
+    "fixmatch": "FixMatch",
+}
+COLOURS = {"supervised": "#555555", "mhct": "#1f6fb2", "mhct_routed": "#2a8a4a", "fixmatch": "#c4620a"}
 
 
 @dataclass(frozen=True)
@@ -127,11 +132,12 @@ def table(rows: Collection[Row]) -> str:
             str(runs[0].steps),
             f"{statistics.mean(row.seconds for row in runs) / 60:.1f}",
             shown_error(errors[name]),
-            shown_difference(errors.get(REFERENCE, {}), errors[name]) if name != REFERENCE else "",
+            *(shown_difference(errors.get(other, {}), errors[name]) if name != other else "" for other in REFERENCES),
         ]
         for name, runs in methods.items()
     ]
-    return markdown(["method", "steps", "minutes", "test error, %", "difference to labelled-only, points"], body)
+    differences = [f"difference to {NAMES[name]}, points" for name in REFERENCES]
+    return markdown(["method", "steps", "minutes", "test error, %", *differences], body)
 
 
 if __name__ == "__main__":

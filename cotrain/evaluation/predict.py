@@ -269,7 +269,8 @@ def held_out_images(run: Run) -> int | None:
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     """The lowest probability threshold whose error is at most `target`, chosen on the run's held-out labels."""
-    outputs = Run.open(run).outputs(len(model.classes))
+    opened = Run.open(run)
+    outputs = opened.outputs(len(model.classes))
     valid = outputs.get("valid", outputs.get(HELD_OUT))
     if valid is None:
         raise UserError(
@@ -282,7 +283,7 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     if threshold is None:
         needed = f"about {images_needed(target):,}" if target > 0 else "infinitely many"
         raise UserError(
-            f"{len(labels)} {kind_of_held_out(Run.open(run))} cannot guarantee an error of at most {100 * target:g} % "
+            f"{len(labels)} {kind_of_held_out(opened)} cannot guarantee an error of at most {100 * target:g} % "
             f"at any threshold: that takes {needed} without a mistake; raise --target-error or data.valid_share, or "
             "use --defer-below"
         )

@@ -97,6 +97,11 @@ def use_run(folder: Path) -> None:
     evaluate(run, some_data())
 
 
+def named(name: str, content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """The name of a file, a line, and its content."""
+    return content.map(lambda drawn: name.encode() + b"\n" + drawn)
+
+
 def run_file(content: bytes, folder: Path) -> None:
     """The name of a file of a run, a line, and its content."""
     name, _, rest = content.partition(b"\n")
@@ -107,9 +112,6 @@ def run_file(content: bytes, folder: Path) -> None:
 
 def run_files() -> st.SearchStrategy[bytes]:
     place = finished()
-
-    def named(name: str, content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-        return content.map(lambda drawn: name.encode() + b"\n" + drawn)
 
     files = ("config.json", "split.json", "result.json", "command.json")
     edited = [named(name, inputs.edited(json.loads((place / name).read_text())).map(inputs.as_json)) for name in files]
@@ -269,8 +271,5 @@ def bank(content: bytes, folder: Path) -> None:
 
 
 def bank_files() -> st.SearchStrategy[bytes]:
-    def named(name: str, whole: bytes) -> st.SearchStrategy[bytes]:
-        return inputs.changed(whole).map(lambda drawn: name.encode() + b"\n" + drawn)
-
     names = ("plain", "plain.sums", "weak-0", "weak-0.sums", "hashes", "facts.json")
-    return st.one_of([named(name, featured()[1][name]) for name in names])
+    return st.one_of([named(name, inputs.changed(featured()[1][name])) for name in names])

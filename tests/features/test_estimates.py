@@ -1,6 +1,7 @@
 """A run without test images, on features: its estimated error, its baselines, and which model is used."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +125,16 @@ def test_finished_folds_are_not_repeated(
     again = cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED, resume=True)
     assert len(trained) == 5 + 4, "two folds of two trainings were kept"
     assert again.result["cross_validation"] == fitted.result["cross_validation"]
+
+
+def test_folds_with_other_heads_are_damage(fitted: cotrain.Fitted, data: Dataset, tmp_path: Path) -> None:
+    shutil.copytree(fitted.folder, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    path = tmp_path / "run" / "cross_validation.npz"
+    with np.load(path) as found:
+        np.savez(path, **{**found, "method/1": found["method/1"][:1]})
+    with pytest.raises(UserError, match=rf"^{path} is damaged \(the folds have different heads\); delete it to cross"):
+        cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED, resume=True)
 
 
 def test_too_few_labels_for_an_estimate(data: Dataset, tmp_path: Path) -> None:
