@@ -16,10 +16,11 @@ from cotrain.model.named import names
 from cotrain.model.own import OwnNetwork
 from cotrain.model.settings import ModelSettings
 from cotrain.model.trunk import Trunk
+from cotrain.model.trust import Trust
 from cotrain.types import IntOrNone, Method, Settings, UserError
 
 NAMES = {"sgd": "SGD", "adam": "Adam"}
-PER_METHOD = "optim.per_method"
+PER_METHOD, BACKBONE = "optim.per_method", "model.backbone"
 TABLE_BACKBONE = "features"  # heads on the rows of a table
 
 
@@ -169,6 +170,16 @@ class Config(Settings):
         config = self if arguments is None else self.changed({"model.arguments": dict(arguments)})
         return config.model_copy(update={"model": config.model.with_own(network)})
 
+    def with_trust(self, trust: Trust) -> Self:
+        """A copy whose network comes from there: only the user may name code and downloads."""
+        return self.model_copy(update={"model": self.model.with_trust(trust)})
+
+    def with_network_of(self, other: "Config") -> Self:
+        """Settings that were read from a file, with the network that the same backbone has in this process."""
+        if other.model.backbone != self.model.backbone:
+            return self
+        return self.model_copy(update={"model": self.model.with_own(other.model.own).with_trust(other.model.trust)})
+
     @field_validator("method", mode="before")
     @classmethod
     def _method_by_name(cls, value: Any) -> Any:
@@ -206,7 +217,8 @@ class Config(Settings):
                 values[section][name] = value
                 if section == "optim" and isinstance(replaced := values["optim"]["replaced"], dict):
                     replaced.pop(name, None)  # now set by the user
-        changed, own = type(self).parse(values), self.model.own
+        trust = Trust.USER if BACKBONE in changes else self.model.trust
+        changed, own = type(self).parse(values).with_trust(trust), self.model.own
         return changed.with_network(own) if own and changed.model.backbone == own.recorded else changed
 
     def _method_settings_for(self, method: type[Method]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.Flatten(), torch.n
 with torch.autocast("cpu", torch.bfloat16):
     net(torch.randn(8, 3, 3, 3)).float().sum().backward()
 """
-    return subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode == 0
+    return subprocess.run([sys.executable, "-P", "-c", trial], capture_output=True, check=False).returncode == 0
 
 
 def check_compiler(device: torch.device) -> None:

@@ -37,7 +37,7 @@ class Worker:
     """A process that repeats its task as often as requested."""
 
     def __init__(self, task: Task) -> None:
-        command = [sys.executable, "-m", "cotrain.bench.worker"]
+        command = [sys.executable, "-P", "-m", "cotrain.bench.worker"]
         stderr = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler prints to it
         self.spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
         self.busy = task.beside

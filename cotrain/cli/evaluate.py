@@ -1,7 +1,9 @@
 """`cotrain evaluate`."""
 
 from pathlib import Path
+from typing import Annotated
 
+from cotrain.cli.options import Flag
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
 from cotrain.evaluation.evaluate import evaluate
@@ -14,7 +16,12 @@ console = terminal()
 
 
 def evaluate_command(
-    run: Path, *, data: str | None = None, labels: Path | None = None, memory: float | None = None
+    run: Path,
+    *,
+    data: str | None = None,
+    labels: Path | None = None,
+    memory: float | None = None,
+    trust_code: Annotated[bool, Flag] = False,
 ) -> None:
     """Recompute the test errors of a finished run.
 
@@ -28,8 +35,10 @@ def evaluate_command(
         Where the label table is now, if it moved.
     memory
         As in fit.
+    trust_code
+        As in predict.
     """
-    opened = Run.open(run)
+    opened = Run.open(run).trusting_code() if trust_code else Run.open(run)
     settings = opened.config.data
     if labels is not None:
         settings = settings.model_copy(update={"labels_file": str(labels)})

@@ -10,7 +10,9 @@ from cotrain.progress import say, terminal
 console = terminal()
 
 
-def export_command(run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = False) -> None:
+def export_command(
+    run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = False, trust_code: Annotated[bool, Flag] = False
+) -> None:
     """Write the model of a finished run to one ONNX file, which needs only onnxruntime to predict.
 
     The file takes uint8 images of the size that the model was trained on, or float32 features, and returns the
@@ -24,8 +26,10 @@ def export_command(run: Path, path: Path, *, overwrite: Annotated[bool, Flag] = 
         The file to write, such as model.onnx.
     overwrite
         Replace the file if it exists.
+    trust_code
+        As in predict.
     """
-    exported = export(run, path, overwrite=overwrite)
+    exported = export(run, path, overwrite=overwrite, trust_code=trust_code)
     size = exported.path.stat().st_size / 1e6
     if "columns" in exported.metadata:
         columns = exported.metadata["columns"]

@@ -29,6 +29,7 @@ def fit_command(
     class_shares: str | None = None,
     trust_labels: float | None = None,
     split: Path | None = None,
+    trust_code: Annotated[bool, Flag] = False,
     options: Options | None = None,
 ) -> None:
     """Train on DATA and save everything in a run folder.
@@ -61,6 +62,8 @@ def fit_command(
         robust.trust_labels: the share of the labels that you expect to be right, such as 0.9. Disputed ones count less.
     split
         A file written by `cotrain data split`, instead of a split drawn from the settings and the seed.
+    trust_code
+        With --resume: import the network that the settings of the run name. Its code runs.
     """
     options = options or Options()
     short = {
@@ -82,6 +85,7 @@ def fit_command(
         split=read_split(split) if split is not None else None,
         resume=resume,
         memory=options.memory,
+        trust_code=trust_code,
         console=console,
     )
     if own_rank() == 0:

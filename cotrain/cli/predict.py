@@ -55,6 +55,7 @@ def predict_command(
     target_error: Share = None,
     unknown_below: Share = None,
     use: str = BETTER,
+    trust_code: Annotated[bool, Flag] = False,
 ) -> None:
     """Predict image files: path, class, probability, number of heads that agree, whether the image belongs to any class
     (a p-value), and the error if a file is unreadable.
@@ -90,13 +91,15 @@ def predict_command(
     use
         The model of the run: method, labelled_only or logistic_regression. By default the method's, unless
         a baseline was better on held-out labels.
+    trust_code
+        Import the network that the settings of the run name, if it is not one of cotrain's. Its code runs.
     """
     request = Request(run, images, out, resume, shard, workers, defer_below, target_error, unknown_below)
     request.check()
     if request.finished:
         print(f"{request.own_out} is already complete")
         return
-    model = load(run, use=use)
+    model = load(run, use=use, trust_code=trust_code)
     chosen = used_folder(Run.open(run), use)
     below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
     console = terminal(stderr=True, quiet=own_rank() > 0)

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Annotated
 
+from cotrain.cli.options import Flag
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
 from cotrain.pipeline.features import with_bank
@@ -21,6 +23,7 @@ def report_command(
     out: Path | None = None,
     bins: int = BINS,
     memory: float | None = None,
+    trust_code: Annotated[bool, Flag] = False,
 ) -> None:
     """Write a page about finished runs: one self-contained HTML file.
 
@@ -41,6 +44,8 @@ def report_command(
         Number of equal-width confidence bins for the expected calibration error and the reliability diagrams.
     memory
         As in fit.
+    trust_code
+        As in predict.
     """
     from cotrain.report.card import CARD, write_card
     from cotrain.report.page import PAGE, Subject, check_bins, check_free, show, write_page  # slow: imports matplotlib
@@ -48,7 +53,7 @@ def report_command(
     if not runs:
         raise UserError("report needs one or more run folders")
     check_bins(bins)
-    opened = [Run.open(folder) for folder in runs]
+    opened = [Run.open(folder).trusting_code() if trust_code else Run.open(folder) for folder in runs]
     path = out or (opened[0].folder / PAGE if len(opened) == 1 else Path(PAGE))
     check_free(path, opened)
     open_once = lru_cache(maxsize=1)(partial(open_data, memory=memory, console=console))  # runs often share a dataset

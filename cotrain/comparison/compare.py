@@ -195,7 +195,7 @@ class Comparison:
             return None
         run = Run.open(folder)
         try:
-            run.check_same(self._config(contender, seed, plan), self.split(seed))
+            run = run.resumed(self._config(contender, seed, plan), self.split(seed))
         except UserError as error:
             raise UserError(f"{error}; choose another --out") from error
         return run

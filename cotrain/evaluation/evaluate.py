@@ -13,7 +13,7 @@ from cotrain.data import Dataset
 from cotrain.data.dataset import evenly
 from cotrain.evaluation.calibration import fitted_on
 from cotrain.evaluation.head_stats import warnings_of_heads, warnings_of_log
-from cotrain.evaluation.predict import METHOD, load
+from cotrain.evaluation.predict import model_of
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import verdict
 from cotrain.ops import all_agree
@@ -31,7 +31,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Output
     stores the outputs for all of them in the run's folder.
     """
     run.check_data(dataset)
-    model = load(run.folder, device=run.config.run.device, model=run.config.model.own, use=METHOD)
+    model = model_of(run)
     unlabelled = model.logits_of(dataset, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
     predicted = unlabelled.argmax(dim=-1)
     parts = {

@@ -75,18 +75,19 @@ class Exported:
     difference: float  # the largest of a probability, on a few made-up images
 
 
-def export(run: str | Path, path: str | Path, *, overwrite: bool = False, model: Any = None) -> Exported:
+def export(
+    run: str | Path, path: str | Path, *, overwrite: bool = False, model: Any = None, trust_code: bool = False
+) -> Exported:
     """Write the model of a finished run to one ONNX file: preprocessing, network, temperature and ensemble.
 
     The graph takes `images`, uint8 (n, h, w, c), or for a table `features`, float32 (n, columns). It returns what
     `Model.predict` does: `probabilities` (n, C), `labels` (n,) and `heads_agree` (n,), and also `head_logits`
-    (H, n, C). An existing file is replaced only with `overwrite`. As in `load`, `model` is needed only for a network of
-    your own that cannot be imported.
+    (H, n, C). An existing file is replaced only with `overwrite`. `model` and `trust_code` are as in `load`.
     """
     path = Path(path)
     _check_path(path, overwrite)
     opened = Run.open(Path(run))
-    loaded = load(run, model=model)
+    loaded = load(run, model=model, trust_code=trust_code)
     if opened.result is None:
         raise UserError(f"{run} is not finished: it has no result.json yet; resume with: {opened.resume_command}")
     _check_packages()

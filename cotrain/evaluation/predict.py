@@ -33,7 +33,6 @@ from cotrain.model.trunk import Trunk
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
-from cotrain.runs.upgrade import read_config
 from cotrain.types import UserError
 
 NO_FEATURES = np.empty((0, 0), np.float32)
@@ -162,35 +161,49 @@ class Model:
                 yield from rows_of(names[start * batch : (start + 1) * batch], predicted, self.classes, None)
 
 
-def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = BETTER) -> Model:
+def load(
+    run: str | Path, *, device: str = "cpu", model: Any = None, use: str = BETTER, trust_code: bool = False
+) -> Model:
     """Load the model of a finished run from its folder.
 
-    As in `fit`, `model` is needed only for a network of your own that cannot be imported. If a baseline
-    was better than the method on held-out labels, that baseline is loaded, unless `use` is "method". A baseline's name,
+    A run is data: loading one runs no code that its files name, and downloads nothing. A network of your own is passed
+    as in `fit`, by `model`; or `trust_code` allows the run to import it by the name in its settings. If a baseline was
+    better than the method on held-out labels, that baseline is loaded, unless `use` is "method". A baseline's name,
     "labelled_only" or "logistic_regression", loads that one.
     """
-    folder = Path(run)
-    opened = Run.open(folder)
-    if (chosen := used_folder(opened, use)) != folder:
-        baseline = load(chosen, device=device, model=model, use=METHOD)
-        return replace(baseline, belonging=read_belonging(opened.belonging_path))
-    path = opened.model_path
-    if not path.exists():
-        raise UserError(f"{folder} is not finished: it has no {path.name} yet; resume with: {opened.resume_command}")
-    tensors, facts = opened.read_model()
-    config = read_config(facts.config, path)
+    opened = Run.open(Path(run))
     if model is not None:
-        config = config.with_network(replace(own_network(model), recorded=config.model.backbone))
+        opened = opened.with_network(own_network(model))
+    elif trust_code:
+        opened = opened.trusting_code()
+    return better_model_of(opened, use, device)
+
+
+def better_model_of(run: Run, use: str = BETTER, device: str | None = "cpu") -> Model:
+    """The model of a run that is open already: the method's or a baseline's."""
+    chosen = used_folder(run, use)
+    if chosen == run.folder:
+        return model_of(run, device)
+    baseline = model_of(Run.open(chosen).with_network_of(run.config), device)
+    return replace(baseline, belonging=read_belonging(run.belonging_path))
+
+
+def model_of(run: Run, device: str | None = None) -> Model:
+    """The model of a finished run that is open already, by default on the device that the run was trained on."""
+    path, config = run.model_path, run.config
+    if not path.exists():
+        raise UserError(f"{run.folder} is not finished: it has no {path.name} yet; resume with: {run.resume_command}")
+    tensors, facts = run.read_model()
     net = config.build_network(len(facts.classes), facts.channels)
     load_weights(net, tensors, path)
-    net = net.to(pick_device(device)).channels_last().eval().requires_grad_(False)
+    net = net.to(pick_device(device or config.run.device)).channels_last().eval().requires_grad_(False)
     height, width = facts.size
     trunk = config.build_trunk(len(facts.classes), (height, width, facts.channels))
     if trunk is None and not facts.mean:
         raise UserError(f"{path} is damaged: it does not say how pixels are normalised")
     if trunk is not None and facts.trunk not in (None, trunk.weights):
         raise UserError(
-            f"{trunk.name} has other weights than when {folder} was trained; restore those weights, or train again"
+            f"{trunk.name} has other weights than when {run.folder} was trained; restore those weights, or train again"
         )
     return Model(
         net,
@@ -200,10 +213,10 @@ def load(run: str | Path, *, device: str = "cpu", model: Any = None, use: str = 
         facts.channels,
         tuple(facts.mean),
         tuple(facts.std),
-        fitted_temperature(opened.result or {}) or 1.0,
+        fitted_temperature(run.result or {}) or 1.0,
         trunk,
         tuple(Column(each.name, None if each.categories is None else tuple(each.categories)) for each in facts.columns),
-        read_belonging(opened.belonging_path),
+        read_belonging(run.belonging_path),
     )
 
 

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from cotrain.model.multihead import MultiHead
 from cotrain.model.named import backbone
-from cotrain.model.own import OwnNetwork, Pair, copied, imported, is_import_path
+from cotrain.model.own import OwnNetwork, Pair, copied
 from cotrain.model.pretrained import Head
 from cotrain.model.settings import ModelSettings
 from cotrain.model.stages import FROZEN, Backbone, Stage
 from cotrain.model.trunk import FromPixels, Trunk
+from cotrain.model.trust import imported, is_import_path
 from cotrain.model.weights import fingerprint, with_weights
 from cotrain.types import Method, UserError
 
@@ -83,7 +84,7 @@ def build_trunk(settings: ModelSettings, method: Method, *, classes: int, images
 
 def _own_network(settings: ModelSettings) -> OwnNetwork | None:
     if settings.own is None and is_import_path(settings.backbone):
-        return OwnNetwork(settings.backbone, imported(settings.backbone))
+        return OwnNetwork(settings.backbone, imported(settings.backbone, settings.trust))
     return settings.own
 
 
@@ -113,6 +114,7 @@ def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels:
         extra=method.extra,
         head=lambda features: head.stages(features, classes, method.extra),
         side=settings.enlarge,
+        trust=settings.trust,
     )
 
 

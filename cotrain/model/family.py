@@ -18,6 +18,7 @@ class Wanted:
     last_width: int | None = None  # model.last_width, only for a family that takes it
     head: BuildHead = no_head  # for a pretrained family: the stages after its pooled features
     side: int = 0  # for a pretrained family: smaller images are enlarged to this side
+    downloads: bool = False  # whether weights that are not here may be downloaded: the user named the backbone
 
 
 class BackboneFamily(ABC):

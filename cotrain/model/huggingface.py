@@ -30,6 +30,8 @@ WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
 FILES = ["config.json", "preprocessor_config.json", "model*.safetensors", "model.safetensors.index.json"]
 LAYERED = ("deit", "dinov2", "dinov2_with_registers", "vit", "vit_msn")  # embeddings, then layers, then a layer norm
 LAYERS = ("layers", "encoder.layer")  # where their layers are
+ATTENTION = ("eager", "sdpa")  # the implementations of attention that come with transformers and torch
+ADAPTER = "adapter_config.json"
 POOLER = "pooler."  # weights that many files lack; without them, the tokens are averaged
 
 
@@ -41,7 +43,7 @@ class HuggingFaceModels(BackboneFamily):
 
     def build(self, name: str, wanted: Wanted) -> Backbone:
         check_channels(name, wanted.channels)
-        folder = folder_of(name)
+        folder = folder_of(name, downloads=wanted.downloads)
         files = weights_files(folder)
         if not files:
             raise UserError(f"{name}: {folder} has no weights (*.safetensors); it holds {_content(folder)}")
@@ -50,8 +52,8 @@ class HuggingFaceModels(BackboneFamily):
         return adopted(name, folder, digests).backbone(name, wanted)
 
 
-def folder_of(name: str) -> Path:
-    """The folder itself, or the one in Hugging Face's cache. What is not there is downloaded, if there is a network."""
+def folder_of(name: str, *, downloads: bool) -> Path:
+    """The folder itself, or the one in Hugging Face's cache. What is not there is downloaded, if the user named it."""
     _transformers(name)
     import huggingface_hub
 
@@ -62,7 +64,7 @@ def folder_of(name: str) -> Path:
     if asked.count("/") > 1 or asked.startswith((".", "~", "/")):
         raise UserError(f"{name}: there is no folder {folder}")
     reason = "the download has no weights"
-    for only_here in (True, False):
+    for only_here in (True, False) if downloads else (True,):
         try:
             found = Path(
                 huggingface_hub.snapshot_download(
@@ -77,6 +79,9 @@ def folder_of(name: str) -> Path:
     raise UserError(
         f"{name} is not in the cache of Hugging Face and cannot be downloaded ({reason}); on a machine with a network: "
         f"hf download {asked} --local-dir FOLDER; then use model.backbone=hf:FOLDER"
+        if downloads
+        else f"{name}, which the run names, is not in the cache of Hugging Face, and cotrain downloads only models "
+        f"that you name; if you trust it: hf download {asked}"
     )
 
 
@@ -130,8 +135,9 @@ def _load(name: str, folder: Path) -> tuple[nn.Module, Any, bool]:
             raise UserError(f"{name}: {path} is damaged ({str(error).splitlines()[0]}); download it again") from error
     try:
         with _quiet(transformers):
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             config = getattr(config, "vision_config", config)  # the image part of models such as CLIP
+            _check_is_data(name, folder, config)
             takes = transformers.MODEL_MAPPING[type(config)].main_input_name
             if takes != "pixel_values":
                 raise UserError(f"{name} is a {config.model_type} model, which takes {takes} and not images")
@@ -141,6 +147,7 @@ def _load(name: str, folder: Path) -> tuple[nn.Module, Any, bool]:
                 dtype=torch.float32,
                 local_files_only=True,
                 use_safetensors=True,
+                trust_remote_code=False,
                 output_loading_info=True,
             )
     except (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -152,6 +159,17 @@ def _load(name: str, folder: Path) -> tuple[nn.Module, Any, bool]:
     if needed := [key for key in missing if not key.startswith(POOLER)]:
         raise UserError(f"{name}: the weights in {folder} are not those of its config.json: {needed[0]} is missing")
     return model.eval().requires_grad_(False), config, not missing
+
+
+def _check_is_data(name: str, folder: Path, config: Any) -> None:
+    """Refuse files that make transformers load code or another model: kernels of a hub, quantisers, adapters."""
+    attention = getattr(config, "_attn_implementation", None)
+    if attention not in (None, *ATTENTION):
+        raise UserError(f"{name}: {folder / 'config.json'} asks for the attention {attention!r}, which is not run")
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(f"{name}: {folder / 'config.json'} has a quantization_config; give a model without one")
+    if (folder / ADAPTER).exists():
+        raise UserError(f"{name}: {folder / ADAPTER} makes it an adapter of another model; merge the two and save that")
 
 
 @contextmanager

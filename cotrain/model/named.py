@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from cotrain.model.family import BackboneFamily, Wanted
-from cotrain.model.own import is_import_path
 from cotrain.model.stages import Backbone, BuildHead, Extra, no_extra, no_head
+from cotrain.model.trust import Trust, check_trusted, is_import_path
 from cotrain.registry import Registry, Unavailable
 from cotrain.types import UserError
 
@@ -41,12 +41,15 @@ def backbone(
     extra: Extra = no_extra,
     head: BuildHead = no_head,
     side: int = 0,
+    trust: Trust = Trust.FILE,
 ) -> Backbone:
     """The stages of a named backbone: wrn-28-2, resnet18, lite0, or one from another package."""
+    check_trusted(name, trust)
     family = family_of(name)
     if last_width is not None and not family.takes_last_width:
         raise UserError(f"model.last_width narrows the last group of a wrn; {name} has none")
-    return family.build(name, Wanted(channels, classes, bn_momentum, extra, last_width, head, side))
+    downloads = trust is Trust.USER
+    return family.build(name, Wanted(channels, classes, bn_momentum, extra, last_width, head, side, downloads))
 
 
 def is_pretrained(name: str) -> bool:

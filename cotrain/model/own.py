@@ -5,21 +5,17 @@ It is a function `build(*, channels, classes, **arguments)`, preferably given by
 """
 
 import copy
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from cotrain.model.stages import Backbone, Pretrained, Stage
+from cotrain.model.trust import OBJECT, Trust, imported
 from cotrain.types import Method, UserError
 
-OBJECT = "object:"  # prefix of a network that was not given as a function
-FAMILIES = ("hf:", "timm:")  # prefixes of families of backbones, which are not import paths
 EXPECTED = "(trunk, build_head) or a list of cotrain.Stage"
 
 
@@ -95,7 +91,7 @@ def own_network(model: Any) -> OwnNetwork:
     if isinstance(model, OwnNetwork):
         return model
     if isinstance(model, str):
-        return OwnNetwork(model, imported(model))
+        return OwnNetwork(model, imported(model, Trust.USER))
     if isinstance(model, nn.Module):
         raise UserError(
             f"model= is a single module ({type(model).__name__}); give a trunk and a function that builds one head: "
@@ -120,40 +116,3 @@ def copied(trunk: nn.Module) -> nn.Module:
 def _path(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None) or type(function).__module__
     return f"{module}:{getattr(function, '__qualname__', f'<{type(function).__name__}>')}"
-
-
-def is_import_path(recorded: str) -> bool:
-    """Whether this names the user's own network, importable or not, rather than a backbone of a family."""
-    return ":" in recorded and not recorded.startswith(FAMILIES)
-
-
-def is_importable(recorded: str) -> bool:
-    """Whether another process could import it by this name."""
-    return is_import_path(recorded) and not recorded.startswith(("__main__:", OBJECT)) and "<" not in recorded
-
-
-def imported(path: str) -> Callable[..., Any]:
-    """The function at "package.module:function"; the module may also be in the current folder."""
-    if not is_importable(path):
-        raise UserError(
-            f"the network {path} exists only in the program that trained it; pass it again from Python: "
-            "cotrain.load(run, model=...) or cotrain.fit(data, out=run, resume=True, model=...)"
-        )
-    module_name, _, name = path.partition(":")
-    here = str(Path.cwd())
-    sys.path.append(here)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:  # the user's code may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(
-            f"model.backbone={path}: {module_name} cannot be imported ({reason}); install it, run in its folder, "
-            "or pass the network from Python with model=..."
-        ) from error
-    finally:
-        sys.path.remove(here)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found) or isinstance(found, nn.Module):
-        raise UserError(f"model.backbone={path}: {module_name} has no function {name}")
-    return found

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, PrivateAttr
 
 from cotrain.model.own import OwnNetwork
+from cotrain.model.trust import Trust
 from cotrain.types import IntOrNone, Settings, StrOrNone, none_if_written
 
 
@@ -57,6 +58,7 @@ class ModelSettings(Settings):
     bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
 
     _own: OwnNetwork | None = PrivateAttr(None)
+    _trust: Trust = PrivateAttr(Trust.FILE)
 
     @property
     def own(self) -> OwnNetwork | None:
@@ -68,6 +70,16 @@ class ModelSettings(Settings):
         changed._own = network
         return changed
 
+    @property
+    def trust(self) -> Trust:
+        """Who named the backbone. Settings are read from files unless somebody says otherwise."""
+        return self._trust
+
+    def with_trust(self, trust: Trust) -> Self:
+        changed = self.model_copy()
+        changed._trust = trust
+        return changed
+
     def __getstate__(self) -> dict[Any, Any]:
         """Leave out the user's network: other processes get it from their own program."""
-        return super().__getstate__() | {"__pydantic_private__": {"_own": None}}
+        return super().__getstate__() | {"__pydantic_private__": {"_own": None, "_trust": self._trust}}

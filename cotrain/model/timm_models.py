@@ -5,6 +5,8 @@ that are called here: `create_model`, `resolve_model_data_config`, a model's `fo
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +31,7 @@ class TimmModels(BackboneFamily):
 
     def build(self, name: str, wanted: Wanted) -> Backbone:
         check_channels(name, wanted.channels)
-        return adopted(name).backbone(name, wanted)
+        return adopted(name, wanted.downloads).backbone(name, wanted)
 
 
 class Features(nn.Module):
@@ -44,9 +46,9 @@ class Features(nn.Module):
 
 
 @lru_cache(maxsize=2)
-def adopted(name: str) -> Adopted:
+def adopted(name: str, downloads: bool) -> Adopted:
     """Load the model once per process. It is one stage, so model.trunk=tuned learns all of it."""
-    model, facts = _load(name)
+    model, facts = _load(name, downloads)
     size = facts["input_size"][1:]
     sizes, features = sizes_taken(name, Features(model), 32, size)
     return Adopted(
@@ -61,7 +63,7 @@ def adopted(name: str) -> Adopted:
     )
 
 
-def _load(name: str) -> tuple[nn.Module, Any]:
+def _load(name: str, downloads: bool) -> tuple[nn.Module, Any]:
     try:
         import timm
         import timm.data
@@ -70,12 +72,24 @@ def _load(name: str) -> tuple[nn.Module, Any]:
         reason = "" if missing else f", which cannot be imported ({str(error).splitlines()[0]})"
         raise UserError(f"model.backbone={name} needs timm{reason}: pip install 'cotrain[timm]'") from error
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), nullcontext() if downloads else _offline():
             model = timm.create_model(name.removeprefix(PREFIX), pretrained=True, num_classes=0)
         return model.eval().requires_grad_(False), timm.data.resolve_model_data_config(model)
     except Exception as error:  # of the network, the server, the cache or the name
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise UserError(
             f"{name} cannot be built with its pretrained weights ({reason}); timm.list_models(pretrained=True) lists "
-            "the names, and weights are downloaded once, where there is a network"
+            "the names, and weights are downloaded once, where there is a network and you name the model"
         ) from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Only weights that are here: a run that somebody else made does not decide what is downloaded."""
+    import huggingface_hub.constants as hub
+
+    before, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE = before

@@ -100,7 +100,7 @@ def _fitted(
         baseline.finish(result)
         return result
 
-    baseline = ranks.from_first(lambda: _opened(folder, config, run)).with_network(run.config.model.own)
+    baseline = ranks.from_first(lambda: _opened(folder, config, run)).with_network_of(run.config)
     result = ranks.from_first(lambda: baseline.result)
     if result is None:
         seconds = fit(baseline)
@@ -111,5 +111,4 @@ def _fitted(
 def _opened(folder: Path, config: Config, run: Run) -> Run:
     started = (folder / "config.json").exists()
     baseline = Run.open(folder) if started else Run.create(folder, config, run.split, run.command)
-    baseline.check_same(config, run.split)
-    return baseline
+    return baseline.resumed(config, run.split)

@@ -25,7 +25,7 @@ from cotrain.evaluation.outliers import (
     training_p_values,
     write_belonging,
 )
-from cotrain.evaluation.predict import METHOD, Model, load
+from cotrain.evaluation.predict import Model, model_of
 from cotrain.evaluation.shares import Estimated, estimate_shares
 from cotrain.evaluation.suspects import Suspect, suspects_of
 from cotrain.ops import ensemble_probabilities
@@ -64,7 +64,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     `held_out` are the outputs for labelled images of heads trained without their labels, if there are any.
     """
     config, rule = run.config, run.config.run.ensemble
-    model = load(run.folder, device=config.run.device, model=config.model.own, use=METHOD)
+    model = model_of(run)
     chosen = selection_of(config, dataset, run.split)
     found = strangers_of(run, dataset, model, chosen, held_out)
     write_belonging(run.belonging_path, found.belonging)

@@ -20,8 +20,9 @@ from cotrain.data import Dataset, Split, draw_split, is_openable, leaks
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
 from cotrain.evaluation.evaluate import evaluate, verdict_of
-from cotrain.evaluation.predict import METHOD, Model, load
-from cotrain.model.own import OwnNetwork, is_import_path, is_importable, own_network
+from cotrain.evaluation.predict import METHOD, Model, better_model_of
+from cotrain.model.own import OwnNetwork, own_network
+from cotrain.model.trust import Trust, is_import_path, is_importable
 from cotrain.pipeline.baseline import fit_baselines, has_baseline
 from cotrain.pipeline.crossvalidation import cross_validate, is_cross_validated
 from cotrain.pipeline.defaults import configured_for_fit, opened
@@ -47,11 +48,11 @@ class Fitted:
 
     folder: Path
     result: Mapping[str, Any]
-    network: OwnNetwork | None = None  # the user's own network, if `fit` got one
+    run: Run
 
     @property
     def model(self) -> Model:
-        return load(self.folder, model=self.network)
+        return better_model_of(self.run)
 
 
 def fit(
@@ -66,6 +67,7 @@ def fit(
     split: Split | None = None,
     resume: bool = False,
     memory: float | None = None,
+    trust_code: bool = False,
     console: Console | None = None,
 ) -> Fitted:
     """Train on `data` and write everything to the folder `out`.
@@ -73,8 +75,9 @@ def fit(
     `config` comes from a recipe (by default one that suits the data: docs/guide/command-line.md); `settings` change
     it by dotted keys, such as {"data.labels": 40, "run.seed": 1}. `split` is an existing split to use instead of one
     drawn from the settings and the seed. `preset` "code" follows the released code where it differs from the paper.
-    With `resume`, an unfinished run in `out` continues from its last checkpoint; `data` can be left out then. A folder
-    of images that needs more than `memory` GB is read from disk during training.
+    With `resume`, an unfinished run in `out` continues from its last checkpoint; `data` can be left out then, and
+    `trust_code` allows the run to import the network that its settings name. A folder of images that needs more than
+    `memory` GB is read from disk during training.
 
     `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
     "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
@@ -88,7 +91,8 @@ def fit(
     with process_group() as ranks:
         if not ranks.first:
             console = Console(quiet=True)
-        earlier = ranks.from_first(lambda: _earlier(out)) if resume else None
+        earlier = ranks.from_first(lambda: _earlier(out, trust_code)) if resume else None
+        config = config and config.with_trust(Trust.USER)
         network = _given(model, earlier)
         known = earlier.config if earlier else config
         data = earlier.split.source if data is None and earlier else data
@@ -108,8 +112,8 @@ def fit(
         ranks.each(lambda: check_trainable(asked, dataset, ranks))
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
-        ).with_network(network)
-        return Fitted(run.folder, trained(run, dataset, ranks, console), network)
+        ).with_network_of(asked)
+        return Fitted(run.folder, trained(run, dataset, ranks, console), run)
 
 
 def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
@@ -261,13 +265,14 @@ def _resumable(run: Run, resume_command: str | None) -> Iterator[None]:
         raise Interrupted(f"{what}; resume with: {resume_command or run.resume_command}") from stop
 
 
-def _earlier(out: str | Path | None) -> Run:
+def _earlier(out: str | Path | None, trust_code: bool) -> Run:
     if out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
     folder = Path(out)
     if is_unused(folder):
         raise UserError(f"{folder} has nothing to resume yet; omit --resume to start the run")
-    return Run.open(folder)
+    run = Run.open(folder)
+    return run.trusting_code() if trust_code else run
 
 
 SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}
@@ -286,8 +291,7 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
 
 def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> Run:
     run.check_data(dataset)
-    run.check_same(config, split or run.split)
-    return run
+    return run.resumed(config, split or run.split)
 
 
 def versions() -> dict[str, str]:

@@ -20,7 +20,7 @@ from jinja2.lexer import Token, TokenStream
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
-from cotrain.evaluation.predict import METHOD, calibrated_on, fitted_temperature, held_out_images, load
+from cotrain.evaluation.predict import calibrated_on, fitted_temperature, held_out_images, model_of
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
 from cotrain.progress import clock, times, worded
@@ -149,9 +149,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     unit, without, search, images, rows = run.config.unit, subject.without, None, None, None
     if dataset is not None:
         run.check_data(dataset)
-        search = pictures.search(
-            load(run.folder, device="auto", model=run.config.model.own, use=METHOD), dataset, run.split
-        )
+        search = pictures.search(model_of(run, "auto"), dataset, run.split)
         if pictures.can_be_drawn(dataset):
             images = _images(run, dataset, tested, temperature, search)
         elif dataset.features is not None:

@@ -10,7 +10,7 @@ from cotrain.config import Config
 from cotrain.data.opening import data_provider
 from cotrain.methods import METHODS, method_class
 from cotrain.model.named import BACKBONES, family_of
-from cotrain.model.own import is_import_path
+from cotrain.model.trust import is_import_path
 from cotrain.registry import Provider, Unavailable, Unknown
 from cotrain.runs import schema
 from cotrain.storage.reading import first_problem, read_json

@@ -5,6 +5,7 @@ Every report about a run is read from this folder. No file in it is a pickle.
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
-from cotrain.model.own import OwnNetwork, is_import_path, is_importable
+from cotrain.model.own import OwnNetwork
+from cotrain.model.trust import Trust, is_import_path, is_importable
 from cotrain.runs.checkpoint import Checkpoints, read_tensors
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
 from cotrain.runs.schema import COMMAND, ModelFacts, ResultFacts
@@ -79,8 +81,8 @@ class Run:
         config = read_config(values, folder / "config.json")
         return cls(folder, config, checked(Split, read_json(folder / "split.json"), folder / "split.json"))
 
-    def check_same(self, config: Config, split: Split) -> None:
-        """Raise an error if the settings or the split differ from those that the run started with."""
+    def resumed(self, config: Config, split: Split) -> "Run":
+        """The same run with the network of `config`. Its settings and split must be those that the run started with."""
         same = {
             "data.labels_file": self.config.data.labels_file,  # its content is in the fingerprint
             "optim.per_method": self.config.optim.per_method,  # only says where the other settings come from
@@ -90,10 +92,25 @@ class Run:
             raise UserError(f"{self.folder} cannot be resumed with different settings: {'; '.join(changed)}")
         if split.hash != self.split.hash:
             raise UserError(f"{self.folder} uses split {self.split.hash}, but this split is {split.hash}")
+        return self.with_network_of(config)
+
+    def with_network_of(self, config: Config) -> "Run":
+        """The same run with the network that the same settings have in this process."""
+        return replace(self, config=self.config.with_network_of(config))
 
     def with_network(self, network: OwnNetwork | None) -> "Run":
-        """The same run with the network that the user passed in this process."""
-        return replace(self, config=self.config.with_network(network)) if network else self
+        """The same run with the network that the user passed in this process, whatever its name is here."""
+        if network is None:
+            return self
+        recorded = replace(network, recorded=self.config.model.backbone)
+        return replace(self, config=self.config.with_network(recorded))
+
+    def trusting_code(self) -> "Run":
+        """The same run with permission to import what its settings name. The module's name is printed first."""
+        backbone = self.config.model.backbone
+        if is_importable(backbone):
+            print(f"{self.folder} runs the code of {backbone.partition(':')[0]}", file=sys.stderr)
+        return replace(self, config=self.config.with_trust(Trust.ALLOWED))
 
     @property
     def packages(self) -> Packages:
@@ -123,7 +140,14 @@ class Run:
     def read_model(self) -> tuple[dict[str, Tensor], ModelFacts]:
         """The weights of the finished model, and what else is needed to use it."""
         tensors, facts = read_tensors(self.model_path)
-        return tensors, checked(ModelFacts, facts, self.model_path)
+        known = checked(ModelFacts, facts, self.model_path)
+        trained = read_config(known.config, self.model_path)
+        if changed := differences(self.config.model_dump(), trained.model_dump()):
+            raise UserError(
+                f"{self.model_path} was trained with other settings than {self.folder / 'config.json'} has: "
+                f"{'; '.join(changed)}; restore the one that was changed"
+            )
+        return tensors, known
 
     def outputs(self, classes: int) -> dict[str, Outputs]:
         """The model's outputs for the test images and for the validation images, if the run has them."""
@@ -140,7 +164,8 @@ class Run:
             return f"cotrain.fit(data, out={str(self.folder)!r}, resume=True)"
         started = os.environ.get("LOCAL_WORLD_SIZE", "1")
         program = ["cotrain"] if started == "1" else ["torchrun", "--nproc-per-node", started, "-m", "cotrain"]
-        return shlex.join([*program, "fit", str(self.split.source), "--out", str(self.folder), "--resume"])
+        allowed = ["--trust-code"] if is_importable(network) else []
+        return shlex.join([*program, "fit", str(self.split.source), "--out", str(self.folder), "--resume", *allowed])
 
     @property
     def log_path(self) -> Path:

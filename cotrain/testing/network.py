@@ -8,7 +8,8 @@ from torch import Tensor
 
 from cotrain.config import Config
 from cotrain.model.build import check_outputs
-from cotrain.model.own import is_import_path, own_network
+from cotrain.model.own import own_network
+from cotrain.model.trust import is_import_path
 from cotrain.types import UserError
 
 

@@ -9,7 +9,7 @@ from cotrain.data import Dataset, Split
 from cotrain.data.memory import free_memory
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
-from cotrain.model.own import is_import_path
+from cotrain.model.trust import is_import_path
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import Method, UserError

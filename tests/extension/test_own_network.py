@@ -69,7 +69,7 @@ def test_a_function_is_recorded_by_its_path_and_built_again(tmp_path: Path, toy:
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=pair)
     model = Run.open(fitted.folder).config.model
     assert (model.backbone, model.arguments, model.own) == (f"{HERE}pair", None, None)
-    loaded = cotrain.load(fitted.folder)
+    loaded = cotrain.load(fitted.folder, trust_code=True)
     np.testing.assert_array_equal(
         loaded.predict(images(toy)).probabilities, fitted.model.predict(images(toy)).probabilities
     )

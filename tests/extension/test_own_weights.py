@@ -94,7 +94,7 @@ def test_weights_freeze_the_trunk_of_a_pair(tmp_path: Path, toy: Dataset, quick:
         features = trunk(normalised(images, mean, std))
         expected = torch.stack([head(features) for head in fitted.model.net.heads])
         torch.testing.assert_close(fitted.model.logits(images, np.arange(6)), expected, atol=1e-4, rtol=1e-4)
-    loaded = cotrain.load(fitted.folder)
+    loaded = cotrain.load(fitted.folder, trust_code=True)
     np.testing.assert_array_equal(loaded.predict(images).probabilities, fitted.model.predict(images).probabilities)
 
 

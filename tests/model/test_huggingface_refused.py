@@ -9,6 +9,7 @@ import pytest
 
 from cotrain import Backbone, UserError
 from cotrain.model import backbone as named
+from cotrain.model.trust import Trust
 
 
 def build(folder: Path, channels: int = 3) -> Backbone:
@@ -81,8 +82,11 @@ def test_a_name_that_cannot_be_downloaded_says_how_to_get_it(monkeypatch: pytest
     with pytest.raises(
         UserError, match=r"\(OSError: no network\).*: hf download some/model --local-dir FOLDER;"
     ) as caught:
-        named("hf:some/model", channels=3, classes=2)
+        named("hf:some/model", channels=3, classes=2, trust=Trust.USER)
     assert asked == [True, False] and "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="hf download some/model"):
+        named("hf:some/model", channels=3, classes=2, trust=Trust.ALLOWED)
+    assert asked == [True, False, True]  # a run that names a model downloads nothing
     with pytest.raises(UserError, match="there is no folder nowhere/at/all"):
         named("hf:nowhere/at/all", channels=3, classes=2)
 
