@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 from rich.console import Console
@@ -16,10 +16,13 @@ from cotrain.evaluation.parts import job_facts, partial_folder
 from cotrain.evaluation.predict import BETTER, load, used_folder
 from cotrain.evaluation.streaming import files_at_once
 from cotrain.labelling.book import Book
+from cotrain.labelling.events import Finish
 from cotrain.labelling.lines import console_of_lines
 from cotrain.pipeline.fit import fit
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import Run, reserve_folder
+from cotrain.runs.run import MADE_FROM, Run, reserve_folder
+from cotrain.storage.reading import read_json
+from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 
 PREDICTIONS = "predictions.csv"
@@ -47,6 +50,16 @@ def predict_all(run: Path, folder: Path, console: Console) -> None:
     job.to_file(out, facts, resume=partial_folder(out).exists())
 
 
+def began(earlier: Finish) -> bool:
+    """Whether Finish has begun to write this folder, from what the key stands for."""
+    if PureWindowsPath(earlier.out).drive.startswith("\\\\"):  # looking there would ask another machine
+        return False
+    try:
+        return bool(read_json(Path(earlier.out) / MADE_FROM) == earlier.key)
+    except UserError:
+        return False
+
+
 class Finishing:
     """The button Finish: runs `finish` in the background, once at a time. The page shows `stage` and `line`."""
 
@@ -59,7 +72,7 @@ class Finishing:
         self.on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         earlier = book.last_finish
-        if earlier and Path(earlier.out).is_dir() and not (Path(earlier.out) / PREDICTIONS).exists():
+        if earlier and began(earlier) and not (Path(earlier.out) / PREDICTIONS).exists():
             self.stage, self.line = "stopped", earlier.out
 
     def begin(self) -> bool:
@@ -87,15 +100,17 @@ class Finishing:
     def _run_folder(self) -> Path:
         """The folder of the last time, which continues if everything it is made from is the same; otherwise a new one.
 
-        The journal knows the folder, so that this also holds after the process was killed.
+        The journal knows the folder, so that this also holds after the process was killed. The folder must know the
+        journal too: a journal may come from somebody else, who does not decide where files are written.
         """
         made_from = [self._book.table.digest(), self._images, version("cotrain"), self._settings, str(self._out)]
         key = hashlib.sha256(json.dumps(made_from, sort_keys=True, default=str).encode()).hexdigest()[:16]
         earlier = self._book.last_finish
-        if earlier and earlier.key == key and Path(earlier.out).is_dir():
+        if earlier and earlier.key == key and began(earlier):
             return Path(earlier.out)
         wanted = self._out or Path("runs") / self.folder.resolve().name
         out = reserve_folder(wanted.parent, wanted.name).resolve()
+        write_json(out / MADE_FROM, key)
         self._book.finishing(str(out), key)
         return out
 

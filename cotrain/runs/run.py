@@ -32,6 +32,7 @@ from cotrain.types import UserError
 
 SCORES = "scores.npz"
 DOES_NOT_BELONG, SUSPECT_LABELS = "does_not_belong.csv", "suspect_labels.csv"  # lists for a person to look at
+MADE_FROM = "made_from.json"  # which labels and images the page's Finish writes this run from
 LABELLED_ONLY, LOGISTIC = "labelled_only", "logistic_regression"  # baselines: folders in a run, names in result.json
 
 
@@ -41,7 +42,7 @@ class Busy(UserError):
 
 def is_unused(folder: Path) -> bool:
     """Whether the folder holds nothing, or only what a start that was killed left behind."""
-    return folder.is_dir() and names_in(folder) <= {"split.json", "command.json", PACKAGES}
+    return folder.is_dir() and names_in(folder) <= {"split.json", "command.json", PACKAGES, MADE_FROM}
 
 
 @dataclass(frozen=True)

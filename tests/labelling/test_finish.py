@@ -2,12 +2,15 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 
 import cotrain
-from cotrain.labelling.finish import PREDICTIONS, finish
+from cotrain.labelling.events import Finish
+from cotrain.labelling.finish import PREDICTIONS, Finishing, began, finish
+from cotrain.runs.run import MADE_FROM
 from cotrain.storage.cells import from_safe
 from cotrain.types import UserError
 from tests.features.tiny import QUIET, small_data
@@ -94,3 +97,19 @@ def test_too_few_labels_are_one_line_and_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least two classes are needed"):
         finish(folder, tmp_path / "run", QUIET, SETTINGS)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_journal_of_somebody_else_does_not_say_where_the_run_is_written(tmp_path: Path) -> None:
+    folder, victim = photos(tmp_path / "photos"), tmp_path / "other run"
+    victim.mkdir()
+    (victim / "config.json").write_text("{}")
+    (victim / MADE_FROM).write_text('"another key"')
+    event = Finish(id=1, time="", who="cotrain", how="click", out=str(victim), key="a key")
+    assert not began(event) and not began(event.model_copy(update={"out": r"\\\\host\\share"}))
+    (victim / MADE_FROM).write_text('"a key"')
+    assert began(event)
+    (victim / MADE_FROM).write_text("{")
+    assert not began(event)
+    book = SimpleNamespace(last_finish=event)
+    finishing = Finishing(folder, tmp_path / "run", {}, book, "images")  # type: ignore[arg-type]
+    assert (finishing.stage, finishing.line) == ("idle", "")
