@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import busy, folder, views
 from cotrain.bench.table import Bench, Row
-from cotrain.recipes import recipe_named
+from cotrain.config.recipes import recipe_named
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 SMALL = recipe_named("small32")

@@ -19,12 +19,13 @@ import torch
 from rich.console import Console
 
 import cotrain
+from cotrain.config.recipes import recipe_named
 from cotrain.data import BankSettings, Dataset, draw_split
-from cotrain.features.building import AT_ONCE, cores, open_bank
-from cotrain.features.inputs import on_all_cores
-from cotrain.features.runtime import compiled
-from cotrain.recipes import recipe_named
+from cotrain.networks import build_trunk
 from cotrain.training.loop import trained_net
+from cotrain.trunk.building import AT_ONCE, cores, open_bank
+from cotrain.trunk.inputs import on_all_cores
+from cotrain.trunk.runtime import compiled
 
 QUIET = Console(quiet=True)
 VIEWS = BankSettings(weak=2, strong=4)
@@ -39,7 +40,7 @@ def some_images(images: int, size: int, seed: int) -> Dataset:
 def filling(images: int, size: int, turn: int) -> float:
     """Views per second, everything included."""
     config, dataset = recipe_named("photos"), some_images(images, size, turn)
-    trunk = config.build_trunk(10, dataset.shape)
+    trunk = build_trunk(config, 10, dataset.shape)
     assert trunk is not None
     began = time.monotonic()
     open_bank(dataset, trunk, config.augment, VIEWS, QUIET)
@@ -48,7 +49,7 @@ def filling(images: int, size: int, turn: int) -> float:
 
 def bare(images: int, size: int, kind: str) -> float:
     """Views per second of the trunk alone, on views that are there already."""
-    trunk = recipe_named("photos").build_trunk(10, (size, size, 3))
+    trunk = build_trunk(recipe_named("photos"), 10, (size, size, 3))
     assert trunk is not None
     views = np.random.default_rng(0).integers(0, 256, (images * 7, size, size, 3), np.uint8)
     compute = on_all_cores(compiled(trunk, "onnxruntime")) if kind == "onnxruntime" else in_batches(trunk)
@@ -67,7 +68,7 @@ def heads(images: int) -> tuple[float, float]:
     """Seconds to train the heads for the recipe's steps, and to open the bank again."""
     config, dataset = recipe_named("photos"), some_images(images, 16, 0)
     config = config.changed({"data.labels": 40, "model.enlarge": 32})
-    trunk = config.build_trunk(10, dataset.shape)
+    trunk = build_trunk(config, 10, dataset.shape)
     assert trunk is not None
     open_bank(dataset, trunk, config.augment, VIEWS, QUIET)
     began = time.monotonic()

@@ -14,8 +14,8 @@ import torch
 
 from cotrain.bench.race import race
 from cotrain.bench.worker import Task
+from cotrain.config.recipes import recipe_named
 from cotrain.openmp import SPINS
-from cotrain.recipes import recipe_named
 
 DEMO = Task(recipe_named("digits").model_dump(), shape=(16, 16, 1), images=1300)
 DEFAULT = f"cotrain's default: {int(SPINS):,} spins, 100 while busy"

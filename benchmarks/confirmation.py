@@ -24,11 +24,11 @@ from torch import Tensor
 
 from benchmarks.forest import TITLES
 from benchmarks.photographs import CPU, by_seed, key, prepared, rows
+from cotrain.comparison.claims import Claim
 from cotrain.comparison.statistics import interval, spread
 from cotrain.config import Config
 from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
-from cotrain.studies.claims import Claim
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 from cotrain.types import Batch, Learner, Losses, Method

@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.photographs import CPU, prepared, rows
 from cotrain.data import draw_split
 from cotrain.evaluation.outputs import head_logits, score
-from cotrain.pipeline.crossvalidation import cross_validate
+from cotrain.fitting.crossvalidation import cross_validate
 from cotrain.runs.run import Run
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of

@@ -24,9 +24,9 @@ from benchmarks.__main__ import RESULTS, markdown
 from cotrain.bench.race import race
 from cotrain.bench.table import Bench
 from cotrain.bench.worker import Task, made_up_images
+from cotrain.config.recipes import recipe_named
 from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import append_facts
-from cotrain.recipes import recipe_named
 
 BENCH = Bench(recipe_named("small32"))
 CURVES = ("heads", "unlabelled images per step", "side of the images", "images in the pool")

@@ -29,10 +29,10 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from benchmarks.feature_sets import Rows, feature_set
 from cotrain.comparison.statistics import paired, spread
+from cotrain.config.defaults import configured
 from cotrain.data import DataSettings, draw_split, from_features
 from cotrain.evaluation.outputs import head_logits, score
-from cotrain.pipeline.baseline import logistic_net
-from cotrain.pipeline.defaults import configured
+from cotrain.fitting.baseline import logistic_net
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

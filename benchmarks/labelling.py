@@ -26,13 +26,13 @@ from rich.console import Console
 
 from cotrain.comparison.statistics import paired, spread
 from cotrain.config import Config
+from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
+from cotrain.fitting.bank import with_bank
+from cotrain.fitting.baseline import logistic_net
 from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
 from cotrain.ops import ensemble_probabilities
-from cotrain.pipeline.baseline import logistic_net
-from cotrain.pipeline.defaults import configured, opened
-from cotrain.pipeline.features import with_bank
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

@@ -24,15 +24,15 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from cotrain.comparison.claims import VERDICTS, Claim
 from cotrain.comparison.statistics import ENOUGH_SEEDS, clear_sign, interval
 from cotrain.config import Config
+from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
+from cotrain.fitting.bank import with_bank
+from cotrain.fitting.baseline import logistic_net
 from cotrain.methods import METHODS
-from cotrain.pipeline.baseline import logistic_net
-from cotrain.pipeline.defaults import configured, opened
-from cotrain.pipeline.features import with_bank
-from cotrain.studies.claims import VERDICTS, Claim
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

@@ -27,10 +27,10 @@ from rich.console import Console
 
 import cotrain
 from benchmarks.memory import peak_of
-from cotrain.data.files import find_images, worker_count
-from cotrain.evaluation.job import Job
-from cotrain.evaluation.predict import Model
-from cotrain.evaluation.streaming import files_at_once
+from cotrain.data.workers import find_images, worker_count
+from cotrain.inference.job import Job
+from cotrain.inference.model import Model
+from cotrain.inference.streaming import files_at_once
 
 IMAGES = 20_000
 REPETITIONS = 3

@@ -23,16 +23,16 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.photographs import DEVELOPMENT, rows
 from benchmarks.spoiled import Real, Rows, mislabelled, per_class, prepared
+from cotrain.audit.neighbours import neighbours_of, pooled
+from cotrain.audit.outliers import by_neighbours, training_p_values
+from cotrain.audit.suspects import dispute
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
-from cotrain.evaluation.neighbours import neighbours_of, pooled
-from cotrain.evaluation.outliers import by_neighbours, training_p_values
 from cotrain.evaluation.outputs import head_logits
-from cotrain.evaluation.suspects import dispute
+from cotrain.fitting.baseline import logistic_net
+from cotrain.fitting.crossvalidation import folds_of
 from cotrain.labelling.learning import quick
 from cotrain.ops import ensemble_probabilities
-from cotrain.pipeline.baseline import logistic_net
-from cotrain.pipeline.crossvalidation import folds_of
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 

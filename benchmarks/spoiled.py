@@ -11,9 +11,9 @@ from PIL import Image
 from rich.console import Console
 
 from cotrain import Config, Dataset, from_arrays
+from cotrain.config.defaults import configured, opened
 from cotrain.data import Split
-from cotrain.pipeline.defaults import configured, opened
-from cotrain.pipeline.features import with_bank
+from cotrain.fitting.bank import with_bank
 
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

@@ -3,13 +3,13 @@
 import cotrain.openmp  # noqa: F401  # before anything that loads torch
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
+from cotrain.config.recipes import recipe_named
 from cotrain.data import ArrayFormat, Column, DataFormat, Dataset, from_arrays, from_features, open_data
 from cotrain.data.format import Request
-from cotrain.evaluation.export import Exported, export
-from cotrain.evaluation.predict import Model, Predictions, load
+from cotrain.fitting.fit import Fitted, fit
+from cotrain.inference.export import Exported, export
+from cotrain.inference.model import Model, Predictions, load
 from cotrain.model import Backbone, BackboneFamily, MultiHead, Output, Pretrained, Stage, Wanted
-from cotrain.pipeline.fit import Fitted, fit
-from cotrain.recipes import recipe_named
 from cotrain.types import Batch, Learner, Look, Losses, Method, Pool, SingleModel, Term, UserError, Views
 
 __version__ = "0.1.0"

@@ -10,6 +10,7 @@ import torch
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.data import draw_split
 from cotrain.evaluation.calibration import fitted_on
+from cotrain.networks import build_network
 from cotrain.runs.checkpoint import write_tensors
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs, read_outputs, write_outputs
@@ -79,7 +80,7 @@ def _written(
     facts = {"config": config.model_dump(), "classes": list(dataset.classes), "size": [height, width]}
     facts |= {"channels": channels, "mean": [0.5] * channels, "std": [0.3] * channels}
     torch.manual_seed(0)
-    write_tensors(run.model_path, config.build_network(classes, channels).state_dict(), facts)
+    write_tensors(run.model_path, build_network(config, classes, channels).state_dict(), facts)
     parts = {}
     for part in ("test", "valid"):
         if rows := getattr(run.split, part):

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from cotrain import Config, UserError, recipe_named
 from cotrain.augment import PRESETS
 from cotrain.config import differences, settings_of
+from cotrain.config.recipes import RECIPES, as_released
 from cotrain.methods import METHODS
-from cotrain.recipes import RECIPES, as_released
 
 
 def test_every_recipe_survives_json() -> None:

@@ -10,9 +10,9 @@ import torch
 from cotrain.bench.race import Timing, race
 from cotrain.bench.worker import Task
 from cotrain.config import Config
+from cotrain.config.recipes import as_released
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.methods.mhct import MultiHeadCoTraining
-from cotrain.recipes import as_released
 from cotrain.types import Method, UserError
 
 

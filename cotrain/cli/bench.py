@@ -10,10 +10,10 @@ from cyclopts import Parameter, validators
 
 from cotrain.bench.table import ROUTED, Bench, Row
 from cotrain.cli.options import Changes, Flag, parse_changes
+from cotrain.config.recipes import RECIPES, recipe_named
 from cotrain.device import pick_device, pick_precision
-from cotrain.pipeline.messages import network
+from cotrain.fitting.messages import network
 from cotrain.progress import clock, counted, say, terminal
-from cotrain.recipes import RECIPES, recipe_named
 from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 

@@ -7,11 +7,12 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from cotrain.audit.blank import TINY, blank_images, tiny_files
+from cotrain.audit.duplicates import contradicts, duplicates, leaks
 from cotrain.config import Config
-from cotrain.data import Dataset, Features, Split, contradicts, duplicates, leaks
-from cotrain.data.blank import TINY, blank_images, tiny_files
+from cotrain.data import Dataset, Features, Split
 from cotrain.data.dataset import UNLABELLED
-from cotrain.pipeline.messages import is_estimated, network, warnings_about
+from cotrain.fitting.messages import is_estimated, network, warnings_about
 
 CLASSES_LISTED = 500  # printing more takes long, and nobody reads them
 LISTED = 20  # examples shown per problem; the rest are only counted

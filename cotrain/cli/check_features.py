@@ -6,11 +6,11 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from cotrain.audit.near_duplicates import Pair, across, contradicting, near_duplicates
+from cotrain.audit.neighbours import Neighbours, neighbours_of
+from cotrain.audit.outliers import by_neighbours, share_of_strangers, smallest_rate, training_p_values
+from cotrain.audit.shares import estimate_shares
 from cotrain.data import Dataset, Split
-from cotrain.evaluation.near_duplicates import Pair, across, contradicting, near_duplicates
-from cotrain.evaluation.neighbours import Neighbours, neighbours_of
-from cotrain.evaluation.outliers import by_neighbours, share_of_strangers, smallest_rate, training_p_values
-from cotrain.evaluation.shares import estimate_shares
 
 LISTED = 5  # examples per line
 QUICK = 2_000  # images whose features are computed without asking

@@ -10,11 +10,12 @@ from cotrain.cli.check_features import QUICK, features_table
 from cotrain.cli.options import Options
 from cotrain.cli.sheet import draw_sheet, write_sheet
 from cotrain.config import Config
+from cotrain.config.defaults import configured_for_fit, opened
 from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
-from cotrain.pipeline.defaults import configured_for_fit, opened
-from cotrain.pipeline.features import with_bank
-from cotrain.pipeline.messages import warnings_about
+from cotrain.fitting.bank import with_bank
+from cotrain.fitting.messages import warnings_about
+from cotrain.networks import build_trunk
 from cotrain.progress import say, terminal
 from cotrain.storage.writing import write_json
 from cotrain.training.checks import check_trainable
@@ -76,7 +77,7 @@ def check_command(data: str, *, features: bool | None = None, options: Options |
 
 def _check_features(dataset: Dataset, split: Split, config: Config, *, asked: bool) -> None:
     """Near-duplicates, images of no class and rare classes, if the network has a frozen trunk."""
-    if dataset.features is not None or config.build_trunk(len(dataset.classes), dataset.shape) is None:
+    if dataset.features is not None or build_trunk(config, len(dataset.classes), dataset.shape) is None:
         if asked:
             raise UserError(f"--features needs a pretrained network with a frozen trunk, not {config.model.backbone}")
         return

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from cotrain.cli.options import Changes, parse_changes
 from cotrain.config import Config, plain, settings_of
+from cotrain.config.recipes import RECIPES, recipe_named, with_preset
+from cotrain.networks import build_network
 from cotrain.progress import terminal
-from cotrain.recipes import RECIPES, recipe_named, with_preset
 
 Positive = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
 console = terminal()
@@ -52,7 +53,7 @@ def describe_command(
 
 
 def network_table(config: Config, classes: int, channels: int) -> Table:
-    net = config.build_network(classes, channels)
+    net = build_network(config, classes, channels)
     trunk, heads = _parameters(net.trunk), [_parameters(head) for head in net.heads]
     table = Table(f"{config.model.backbone}, {classes} classes, {channels} channels", "parameters")
     table.columns[1].justify = "right"

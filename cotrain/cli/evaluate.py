@@ -6,8 +6,8 @@ from typing import Annotated
 from cotrain.cli.options import Flag
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
-from cotrain.evaluation.evaluate import evaluate
-from cotrain.pipeline.features import with_bank
+from cotrain.fitting.bank import with_bank
+from cotrain.fitting.evaluate import evaluate
 from cotrain.progress import terminal
 from cotrain.runs.run import Run
 from cotrain.types import UserError
@@ -46,7 +46,7 @@ def evaluate_command(
     if source is None:
         raise UserError(
             f"{run} was trained on arrays; pass them as an .npz file with --data, or call "
-            "cotrain.evaluation.evaluate.evaluate"
+            "cotrain.fitting.evaluate.evaluate"
         )
     if data is None and not is_openable(source):
         raise UserError(opened.data_missing)

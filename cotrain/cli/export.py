@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cotrain.cli.options import Flag
-from cotrain.evaluation.export import export
+from cotrain.inference.export import export
 from cotrain.progress import say, terminal
 
 console = terminal()

@@ -7,7 +7,7 @@ from cotrain.cli.options import Flag, Options, absolute_if_file
 from cotrain.cli.result_table import result_table
 from cotrain.data.split import read_split
 from cotrain.device import Precision
-from cotrain.pipeline.fit import fit
+from cotrain.fitting.fit import fit
 from cotrain.progress import terminal
 from cotrain.runs.run import Run
 from cotrain.training.distributed import own_rank

@@ -22,9 +22,9 @@ from cotrain.cli.label import label_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
 from cotrain.cli.study import studies_table, study_command
-from cotrain.pipeline.fit import versions
+from cotrain.config.recipes import recipe_named
+from cotrain.fitting.fit import versions
 from cotrain.progress import terminal
-from cotrain.recipes import recipe_named
 from cotrain.runs.interrupt import Interrupted
 from cotrain.storage.reading import reason
 from cotrain.training.distributed import RankLost, ReportedByRankZero, own_rank

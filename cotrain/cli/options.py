@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from cotrain.config import Config, data_settings
+from cotrain.config.recipes import recipe_named
 from cotrain.data import DataSettings
-from cotrain.recipes import recipe_named
 from cotrain.types import UserError
 
 Flag = Parameter(negative=())

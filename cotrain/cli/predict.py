@@ -14,11 +14,12 @@ from cyclopts import Parameter, validators
 from rich.console import Console
 
 from cotrain.cli.options import Flag
-from cotrain.data.files import find_images, worker_count
-from cotrain.data.tables import read_features
-from cotrain.evaluation.job import Done, Job, TableJob
-from cotrain.evaluation.parts import check_out, job_facts, partial_folder
-from cotrain.evaluation.predict import (
+from cotrain.data.formats.tables import read_features
+from cotrain.data.workers import find_images, worker_count
+from cotrain.evaluation.verdict import how_better
+from cotrain.inference.job import Done, Job, TableJob
+from cotrain.inference.job_parts import check_out, job_facts, partial_folder
+from cotrain.inference.model import (
     BETTER,
     Model,
     how_calibrated,
@@ -28,10 +29,9 @@ from cotrain.evaluation.predict import (
     promised_threshold,
     used_folder,
 )
-from cotrain.evaluation.shards import WHOLE, Shard
-from cotrain.evaluation.streaming import ROWS_AT_ONCE, files_at_once
-from cotrain.evaluation.table import PARQUET, import_pyarrow
-from cotrain.evaluation.verdict import how_better
+from cotrain.inference.prediction_table import PARQUET, import_pyarrow
+from cotrain.inference.shards import WHOLE, Shard
+from cotrain.inference.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.progress import terminal, worded
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run

@@ -8,7 +8,7 @@ from typing import Annotated
 from cotrain.cli.options import Flag
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
-from cotrain.pipeline.features import with_bank
+from cotrain.fitting.bank import with_bank
 from cotrain.progress import say, terminal
 from cotrain.runs.run import Run
 from cotrain.types import UserError

@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from cotrain.evaluation.predict import METHOD
 from cotrain.evaluation.verdict import Verdict, how_better
-from cotrain.pipeline.rivals import FOREST, SPREADING
+from cotrain.fitting.rivals import FOREST, SPREADING
+from cotrain.inference.model import METHOD
 from cotrain.progress import clock, times, worded
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
 from cotrain.types import Method, UserError

@@ -40,7 +40,7 @@ def study_command(
     out
         The folder for the study; by default runs/study-WHICH-DATA-SCALE.
     """
-    from cotrain.studies import study  # slow: imports matplotlib
+    from cotrain.comparison.studies import study  # slow: imports matplotlib
 
     options = options or Options()
     study(
@@ -58,7 +58,7 @@ def study_command(
 
 
 def studies_table() -> Table:
-    from cotrain.studies import STUDIES  # slow: imports matplotlib
+    from cotrain.comparison.studies import STUDIES  # slow: imports matplotlib
 
     table = Table("study", "what it measures", title="Studies", title_justify="left")
     for name, each in STUDIES.items():

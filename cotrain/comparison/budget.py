@@ -15,7 +15,7 @@ from rich.console import Console
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.device import pick_device
-from cotrain.pipeline.features import with_bank
+from cotrain.fitting.bank import with_bank
 from cotrain.progress import counted
 from cotrain.runs.schema import File, Number
 from cotrain.storage.reading import read_json

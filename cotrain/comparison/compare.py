@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Console
 
 from cotrain.comparison.budget import BASELINE_METHOD, Equal, Length, Planning
+from cotrain.comparison.results_table import Table
 from cotrain.comparison.statistics import in_words, paired, spread
-from cotrain.comparison.table import Table
 from cotrain.config import PER_METHOD, Config
+from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset, Split, draw_split
+from cotrain.fitting.fit import Job, trained
 from cotrain.methods import METHODS, method_class
-from cotrain.pipeline.defaults import configured, opened
-from cotrain.pipeline.fit import Job, trained
 from cotrain.progress import clock, say
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures

@@ -1,16 +1,15 @@
 """Images as uint8 tensors or rows of features, named splits of them, and batches that depend only on (seed, step)."""
 
 from cotrain.data.dataset import Dataset, Images, from_arrays
-from cotrain.data.duplicates import contradicts, duplicates, leaks
+from cotrain.data.feature_arrays import from_features
 from cotrain.data.feature_source import FeatureSource
-from cotrain.data.features import Column, Features
-from cotrain.data.folder import check_complete
+from cotrain.data.feature_table import Column, Features
 from cotrain.data.format import ArrayFormat, DataFormat, Request
-from cotrain.data.opening import is_openable, open_data
+from cotrain.data.formats.folder import check_complete
+from cotrain.data.loading import is_openable, open_data
 from cotrain.data.settings import BankSettings, DataSettings
 from cotrain.data.source import BankSource, BatchSource, Source
 from cotrain.data.split import Split, draw_split
-from cotrain.data.tabular import from_features
 
 __all__ = [
     "ArrayFormat",
@@ -28,12 +27,9 @@ __all__ = [
     "Source",
     "Split",
     "check_complete",
-    "contradicts",
     "draw_split",
-    "duplicates",
     "from_arrays",
     "from_features",
     "is_openable",
-    "leaks",
     "open_data",
 ]

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from cotrain.data.decode import GREY, Unreadable, read_image, read_images
-from cotrain.data.files import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
-from cotrain.data.home import home, one_at_a_time
 from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined
 from cotrain.data.imagefile import ImageFile, append_facts
+from cotrain.data.workers import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
 from cotrain.progress import counted, say
+from cotrain.storage.location import home, one_at_a_time
 from cotrain.storage.writing import new_file, remove_abandoned
 from cotrain.types import UserError
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotrain.data.features import UNKNOWN, Column, Features
+from cotrain.data.feature_table import UNKNOWN, Column, Features
 from cotrain.types import UserError
 
 MOST_CATEGORIES = 100  # of a column of words; with more it is taken for text or for names

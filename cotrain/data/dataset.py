@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
-from cotrain.data.features import Features
+from cotrain.data.feature_table import Features
 from cotrain.data.imagefile import ImageFile
 from cotrain.types import UserError
 

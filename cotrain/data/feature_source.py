@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.augment.features import FeaturePolicy, changed, draw_strong_features, draw_weak_features
+from cotrain.augment.rows import FeaturePolicy, changed, draw_strong_features, draw_weak_features
 from cotrain.data.dataset import Dataset
 from cotrain.data.inputs import FeatureInputs
 from cotrain.data.source import BatchSource

@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from cotrain.data.home import home
 from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.storage.location import home
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import write_json
 from cotrain.types import UserError

@@ -12,7 +12,7 @@ from torch import Tensor
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data.bank import Bank
 from cotrain.data.dataset import Images
-from cotrain.data.features import Features
+from cotrain.data.feature_table import Features
 from cotrain.ops import one_hot
 
 PIXELS_AT_ONCE = 500 * 32 * 32

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
 
+from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
-from cotrain.data.table import match, read_table
 from cotrain.types import UserError
 
 TRAIN, VALID, TEST = "train", "valid", "test"

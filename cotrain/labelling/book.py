@@ -25,7 +25,7 @@ from cotrain.labelling.events import (
 )
 from cotrain.labelling.journal import Journal, up_to
 from cotrain.labelling.labels import Labels, check_consistent, last_undoable, replay
-from cotrain.labelling.table import ABSENT, Content, Edited, LabelTable
+from cotrain.labelling.labels_csv import ABSENT, Content, Edited, LabelTable
 from cotrain.types import UserError
 
 STRANGER_NAME = "does not belong"

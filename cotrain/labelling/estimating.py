@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from cotrain.data import Dataset, Split
 from cotrain.evaluation.calibration import SMALLEST
+from cotrain.fitting.crossvalidation import FEWEST, folds_of
 from cotrain.labelling.snapshot import Known, Point, Snapshot
 from cotrain.ops import ensemble_probabilities
-from cotrain.pipeline.crossvalidation import FEWEST, folds_of
 
 FOLDS = 4
 RECENT = 50  # audit answers that count: older ones are about older models

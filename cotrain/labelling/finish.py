@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cotrain.data.files import find_images, worker_count
-from cotrain.evaluation.job import Job
-from cotrain.evaluation.parts import job_facts, partial_folder
-from cotrain.evaluation.predict import BETTER, load, used_folder
-from cotrain.evaluation.streaming import files_at_once
+from cotrain.data.workers import find_images, worker_count
+from cotrain.fitting.fit import fit
+from cotrain.inference.job import Job
+from cotrain.inference.job_parts import job_facts, partial_folder
+from cotrain.inference.model import BETTER, load, used_folder
+from cotrain.inference.streaming import files_at_once
 from cotrain.labelling.book import Book
 from cotrain.labelling.events import Finish
 from cotrain.labelling.lines import console_of_lines
-from cotrain.pipeline.fit import fit
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import MADE_FROM, Run, reserve_folder
 from cotrain.storage.reading import read_json

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from PIL import Image
 
-from cotrain.data.files import Workers
+from cotrain.data.workers import Workers
 
 Size = Literal["small", "large"]
 SIDES: dict[Size, int] = {"small": 256, "large": 1280}  # longest side in pixels

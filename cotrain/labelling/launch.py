@@ -18,20 +18,20 @@ import uvicorn
 from rich.console import Console
 
 from cotrain.config import Config, data_settings
+from cotrain.config.defaults import opened
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.layout import TABLE, part_of
+from cotrain.fitting.bank import with_bank
 from cotrain.labelling.book import Book
 from cotrain.labelling.finish import Finishing
 from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
+from cotrain.labelling.labels_csv import LabelTable
 from cotrain.labelling.learning import Order, Teacher, interactive_config
 from cotrain.labelling.security import LOOPBACK, Door
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
-from cotrain.labelling.table import LabelTable
-from cotrain.pipeline.defaults import opened
-from cotrain.pipeline.features import with_bank
 from cotrain.progress import say
 from cotrain.types import UserError
 

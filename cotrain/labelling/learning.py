@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.config import Config
+from cotrain.config.defaults import PHOTOS, default_config
+from cotrain.config.recipes import recipe_named
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import UNLABELLED
 from cotrain.evaluation.outputs import head_logits
@@ -30,9 +32,8 @@ from cotrain.labelling.estimating import (
 from cotrain.labelling.order import Space, most_informative, representatives, space_of
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Order, Point, Snapshot
+from cotrain.networks import build_trunk
 from cotrain.ops import ensemble_probabilities, entropy, js_divergence
-from cotrain.pipeline.defaults import PHOTOS, default_config
-from cotrain.recipes import recipe_named
 from cotrain.training.loop import trained_net
 from cotrain.training.state import inputs_of
 from cotrain.types import UserError
@@ -51,7 +52,7 @@ def interactive_config(dataset: Dataset, changes: Mapping[str, Any]) -> Config:
     Training while people wait needs the features of a frozen trunk.
     """
     config = default_config(dataset, changes).changed(changes)
-    if config.build_trunk(2, dataset.shape) is not None:
+    if build_trunk(config, 2, dataset.shape) is not None:
         return config
     return recipe_named(PHOTOS).changed({"augment.flip": dataset.mirror})
 

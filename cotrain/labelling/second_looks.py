@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from cotrain.evaluation.suspects import suspects_of
+from cotrain.audit.suspects import suspects_of
 from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Snapshot
 from cotrain.runs.scores import Outputs

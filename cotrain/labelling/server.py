@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from cotrain.labelling.answers import Look, card, cards, look, state, taken_for
 from cotrain.labelling.book import CONFLICT
 from cotrain.labelling.events import STRANGER, How, Refused
 from cotrain.labelling.images import NotShown, Outside, Size
 from cotrain.labelling.journal import NotSaved
 from cotrain.labelling.security import PERSON, Door, Guard, TooLarge
 from cotrain.labelling.session import Session
-from cotrain.labelling.views import Look, card, cards, look, state, taken_for
 
 PAGE = Path(__file__).parent / "page"
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

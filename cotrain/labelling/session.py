@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cotrain.data import Dataset
-from cotrain.data.files import walk
+from cotrain.data.workers import walk
 from cotrain.labelling.book import Book, Seen
 from cotrain.labelling.events import STRANGER, How, Refused
 from cotrain.labelling.finish import Finishing

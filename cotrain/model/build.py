@@ -13,9 +13,8 @@ from cotrain.model.own import OwnNetwork, Pair, copied
 from cotrain.model.pretrained import Head
 from cotrain.model.settings import ModelSettings
 from cotrain.model.stages import FROZEN, Backbone, Stage
-from cotrain.model.trunk import FromPixels, Trunk
 from cotrain.model.trust import imported, is_import_path
-from cotrain.model.weights import fingerprint, with_weights
+from cotrain.model.weights import with_weights
 from cotrain.types import Method, UserError
 
 
@@ -62,27 +61,7 @@ def last_frozen(parts: Backbone, settings: ModelSettings, share: str) -> str | N
     return parts.stages[min(shared, kept) - 1].name
 
 
-def build_trunk(settings: ModelSettings, method: Method, *, classes: int, images: tuple[int, int, int]) -> Trunk | None:
-    """The frozen part of a pretrained network, for images of this height, width and channels."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)  # whatever the user's own network draws is frozen too
-        parts = parts_of(settings, method, classes=classes, channels=images[2])
-        if isinstance(parts, Pair):
-            return None
-        last = last_frozen(parts, settings, method.share or settings.share)
-        if last is None:
-            return None
-        net = nn.Sequential(*(stage.build(0.0) for stage in parts.stages[: parts.place(last)]))
-    pretrained = parts.pretrained
-    assert pretrained is not None
-    digest = f"{parts.name} {pretrained.digest} after {last}, enlarged to {settings.enlarge}"
-    if _own_network(settings) is not None:
-        digest += f", mean {pretrained.mean}, std {pretrained.std}, {fingerprint(net)}"
-    whole = FromPixels(net, pretrained.mean, pretrained.std).eval().requires_grad_(False)
-    return Trunk(whole, images, digest, parts.name)
-
-
-def _own_network(settings: ModelSettings) -> OwnNetwork | None:
+def own_network_of(settings: ModelSettings) -> OwnNetwork | None:
     if settings.own is None and is_import_path(settings.backbone):
         return OwnNetwork(settings.backbone, imported(settings.backbone, settings.trust))
     return settings.own
@@ -90,7 +69,7 @@ def _own_network(settings: ModelSettings) -> OwnNetwork | None:
 
 def parts_of(settings: ModelSettings, method: Method, *, classes: int, channels: int) -> Backbone | Pair:
     """The parts of the backbone that `model.backbone` names, or of the user's own network."""
-    own = _own_network(settings)
+    own = own_network_of(settings)
     if own is not None:
         _refuse(settings.last_width, "model.last_width is for a wrn; set the width of your network by model.arguments")
         parts = own.parts(method, channels=channels, classes=classes, arguments=settings.arguments or {})

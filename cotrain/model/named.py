@@ -8,7 +8,7 @@ from cotrain.model.trust import Trust, check_trusted, is_import_path
 from cotrain.registry import Registry, Unavailable
 from cotrain.types import UserError
 
-BACKBONES = Registry("backbone", BackboneFamily, "cotrain.model", group="cotrain.backbones")  # type: ignore[type-abstract]
+BACKBONES = Registry("backbone", BackboneFamily, "cotrain.model.families", group="cotrain.backbones")  # type: ignore[type-abstract]
 
 
 def family_of(name: str) -> BackboneFamily:

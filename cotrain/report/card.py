@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from cotrain.config import Config, plain, settings_of
 from cotrain.evaluation.calibration import FITTED, UNCALIBRATED
 from cotrain.evaluation.outputs import error_interval
-from cotrain.evaluation.predict import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.evaluation.verdict import how_better
+from cotrain.inference.model import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.model.named import is_pretrained
 from cotrain.progress import times, worded
 from cotrain.report.page import BASELINES, WORDS

@@ -20,9 +20,9 @@ from jinja2.lexer import Token, TokenStream
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
-from cotrain.evaluation.predict import calibrated_on, fitted_temperature, held_out_images, model_of
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
+from cotrain.inference.model import calibrated_on, fitted_temperature, held_out_images, model_of
 from cotrain.progress import clock, times, worded
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves

@@ -18,7 +18,7 @@ from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
 from cotrain.data.inputs import near
 from cotrain.evaluation.calibration import predicted_and_confidence
-from cotrain.evaluation.predict import Model
+from cotrain.inference.model import Model
 from cotrain.ops import entropy, js_divergence
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import safe, safe_path

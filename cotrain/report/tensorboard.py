@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from cotrain.data import Dataset
-from cotrain.evaluation.predict import fitted_temperature
 from cotrain.evaluation.results import Results
+from cotrain.inference.model import fitted_temperature
 from cotrain.report import pictures
 from cotrain.report.figures import PRINTED
 from cotrain.report.test_results import WORDS, baseline_outputs, drawn, heat_map_of

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cotrain.config import Config
-from cotrain.data.opening import data_provider
+from cotrain.data.loading import data_provider
 from cotrain.methods import METHODS, method_class
 from cotrain.model.named import BACKBONES, family_of
 from cotrain.model.trust import is_import_path

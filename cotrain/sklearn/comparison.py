@@ -12,9 +12,9 @@ from rich.console import Console
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
 from cotrain.data.dataset import evenly
+from cotrain.fitting.baseline import logistic_config, logistic_net, uses_logistic
+from cotrain.fitting.crossvalidation import FEWEST, OURS, folds_of, mistakes, summary, trainers_of
 from cotrain.model import MultiHead
-from cotrain.pipeline.baseline import logistic_config, logistic_net, uses_logistic
-from cotrain.pipeline.crossvalidation import FEWEST, OURS, folds_of, mistakes, summary, trainers_of
 from cotrain.progress import say
 from cotrain.runs.run import LOGISTIC
 from cotrain.training.loop import trained_net

@@ -10,14 +10,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from cotrain.config.defaults import configured
 from cotrain.data import Dataset, Features, Split
 from cotrain.data.columns import coded, column_of, features_of, is_table
-from cotrain.data.features import numbered
+from cotrain.data.feature_arrays import dataset_of
+from cotrain.data.feature_table import numbered
 from cotrain.data.inputs import FeatureInputs
-from cotrain.data.tabular import dataset_of
 from cotrain.device import pick_device
 from cotrain.ops import ensemble_probabilities, one_hot
-from cotrain.pipeline.defaults import configured
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.targets import UNLABELLED, console_of, encoded, seed_of, threads

@@ -10,12 +10,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from cotrain.config import Config, data_settings
+from cotrain.config.defaults import configured
 from cotrain.data import Dataset, Split, from_arrays
-from cotrain.data.files import FILES_PER_TASK, Workers, worker_count
+from cotrain.data.workers import FILES_PER_TASK, Workers, worker_count
 from cotrain.device import pick_device
-from cotrain.evaluation.predict import Model
-from cotrain.pipeline.defaults import configured
-from cotrain.pipeline.features import with_bank
+from cotrain.fitting.bank import with_bank
+from cotrain.inference.model import Model
+from cotrain.networks import build_trunk
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.estimator import split_of
@@ -49,7 +50,7 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    model_ : cotrain.evaluation.predict.Model
+    model_ : cotrain.inference.model.Model
         The trained network, as `cotrain.load` returns it.
     used_ : str
         The name of the method, or "logistic_regression".
@@ -102,7 +103,7 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
             channels,
             tuple(facts.get("mean", ())),
             tuple(facts.get("std", ())),
-            trunk=config.build_trunk(len(dataset.classes), dataset.shape),
+            trunk=build_trunk(config, len(dataset.classes), dataset.shape),
         )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

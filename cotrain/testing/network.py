@@ -10,6 +10,7 @@ from cotrain.config import Config
 from cotrain.model.build import check_outputs
 from cotrain.model.own import own_network
 from cotrain.model.trust import is_import_path
+from cotrain.networks import build_network, build_trunk
 from cotrain.types import UserError
 
 
@@ -29,7 +30,7 @@ def check_network(
         config = config.with_network(own_network(model), arguments)
     try:
         images = _inputs(config, size, channels, classes)
-        first, second = (config.build_network(classes, channels).eval() for _ in range(2))
+        first, second = (build_network(config, classes, channels).eval() for _ in range(2))
         check_outputs(first, images, config.method, config.model.backbone)
     except (UserError, ValueError, RuntimeError) as error:
         raise AssertionError(f"{config.model.backbone} cannot be built or called: {error}") from error
@@ -51,7 +52,7 @@ def check_network(
 def _inputs(config: Config, size: tuple[int, int], channels: int, classes: int) -> Tensor:
     """Random images or, if the network has a frozen trunk, its features of random images."""
     generator = torch.Generator().manual_seed(0)
-    first, second = (config.build_trunk(classes, (*size, channels)) for _ in range(2))
+    first, second = (build_trunk(config, classes, (*size, channels)) for _ in range(2))
     if first is None or second is None:
         return torch.randn(4, channels, *size, generator=generator)
     pixels = torch.randint(0, 256, (4, *size, channels), generator=generator, dtype=torch.uint8)

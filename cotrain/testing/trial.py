@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from cotrain.config import Config
+from cotrain.config.recipes import recipe_named
 from cotrain.data import Dataset, Split, draw_split, from_arrays, open_data
 from cotrain.methods import METHODS
+from cotrain.model.families.wrn import Classifier, Unit
 from cotrain.model.stages import Backbone, Extra, Stage, conv
-from cotrain.model.wrn import Classifier, Unit
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
-from cotrain.recipes import recipe_named
 from cotrain.training.distributed import ALONE
 from cotrain.training.loop import refresh, seeded, source_of
 from cotrain.training.state import State, begin, pool_of

@@ -10,6 +10,7 @@ from cotrain.data.memory import free_memory
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
 from cotrain.model.trust import is_import_path
+from cotrain.networks import build_network, build_trunk
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import Method, UserError
@@ -40,9 +41,9 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         raise UserError(f"{config.method.name} uses CTAugment, which needs 1 or 3 channels; the images have {channels}")
     few = min(config.optim.labelled, config.unlabelled, 2)
     try:
-        net = config.build_network(len(dataset.classes), channels).train()
+        net = build_network(config, len(dataset.classes), channels).train()
         shape = (channels, height, width)
-        if (trunk := config.build_trunk(len(dataset.classes), dataset.shape)) is not None:
+        if (trunk := build_trunk(config, len(dataset.classes), dataset.shape)) is not None:
             check_works_on_features(config.method)
             shape = trunk.features()
         check_outputs(net, torch.zeros(few, *shape), config.method, config.model.backbone)

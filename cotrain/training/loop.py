@@ -17,6 +17,7 @@ from cotrain.device import pick_precision
 from cotrain.evaluation.head_stats import warnings_of_log
 from cotrain.evaluation.outputs import Looking
 from cotrain.model import MultiHead
+from cotrain.networks import pixel_statistics
 from cotrain.progress import say
 from cotrain.runs.interrupt import Interrupted, stop_requests
 from cotrain.runs.log import Log, StepProgress, Window, read_log
@@ -92,7 +93,7 @@ def source_of(
         balanced=balanced,
         weights=weights,
         part=(ranks.rank, ranks.size),
-        statistics=config.pixel_statistics(len(dataset.classes), dataset.shape[-1]),
+        statistics=pixel_statistics(config, len(dataset.classes), dataset.shape[-1]),
         **sizes,
     )
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotrain.audit.neighbours import Neighbours, neighbours_of
+from cotrain.audit.outliers import by_neighbours, share_of_strangers, training_p_values
+from cotrain.audit.shares import Shares, estimate_shares, read_shares
+from cotrain.audit.suspects import label_weights
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
-from cotrain.evaluation.neighbours import Neighbours, neighbours_of
-from cotrain.evaluation.outliers import by_neighbours, share_of_strangers, training_p_values
-from cotrain.evaluation.shares import Shares, estimate_shares, read_shares
-from cotrain.evaluation.suspects import label_weights
 
 Rows = NDArray[np.int64]
 Weights = NDArray[np.float64]

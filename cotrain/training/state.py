@@ -17,6 +17,7 @@ from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
 from cotrain.model.pretrained import Standardise, measuring
+from cotrain.networks import build_network, pixel_statistics
 from cotrain.ops import evaluating
 from cotrain.runs.checkpoint import (
     optimizer_memory,
@@ -63,7 +64,7 @@ def begin(
     config: Config, dataset: Dataset, split: Split, device: torch.device, weights: Mapping[str, Tensor] | None = None
 ) -> State:
     """The state before the first step. `weights` replace the random ones, except where a method has more outputs."""
-    net = config.build_network(len(dataset.classes), dataset.shape[-1]).to(device).train()
+    net = build_network(config, len(dataset.classes), dataset.shape[-1]).to(device).train()
     own = net.state_dict()
     for name, tensor in (weights or {}).items():
         if name in own and own[name].shape == tensor.shape:
@@ -72,7 +73,7 @@ def begin(
         net = net.channels_last()
     measure_features(net, inputs_of(config, dataset, split), np.asarray(split.unlabelled), device)
     make = {"sgd": sgd, "adam": adam}[config.optim.kind]
-    optim, pretrained = config.optim, config.pixel_statistics(len(dataset.classes), dataset.shape[-1]) is not None
+    optim, pretrained = config.optim, pixel_statistics(config, len(dataset.classes), dataset.shape[-1]) is not None
     optimizer = make(
         net,
         lr=optim.lr,
@@ -91,7 +92,7 @@ def inputs_of(config: Config, dataset: Dataset, split: Split) -> Inputs:
         return BankInputs(dataset.bank)
     if dataset.features is not None:
         return FeatureInputs(dataset.features, *dataset.pixel_statistics(np.asarray(split.unlabelled)))
-    known = config.pixel_statistics(len(dataset.classes), dataset.shape[-1])
+    known = pixel_statistics(config, len(dataset.classes), dataset.shape[-1])
     return ImageInputs(dataset.pixels, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
 
 

@@ -20,7 +20,7 @@ from cotrain.bench.race import Timing, race
 from cotrain.bench.table import Bench, Row
 from cotrain.bench.worker import Task, drawn, made_up_images, released, training_steps
 from cotrain.cli.bench import advice, shown
-from cotrain.recipes import as_released
+from cotrain.config.recipes import as_released
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.loop import autocast, objective_of, source_of, take_step
 from cotrain.training.state import begin

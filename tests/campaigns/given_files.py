@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from cotrain.data.cifar import load_cifar
 from cotrain.data.decode import Unreadable, peek, read_image
-from cotrain.data.npz import load_npz
-from cotrain.data.reading import read_csv, read_npz, read_parquet
-from cotrain.data.svhn import load_svhn
-from cotrain.data.table import match, read_sheet
+from cotrain.data.feature_files import read_csv, read_npz, read_parquet
+from cotrain.data.formats.cifar import load_cifar
+from cotrain.data.formats.npz import load_npz
+from cotrain.data.formats.svhn import load_svhn
+from cotrain.data.label_table import match, read_sheet
 from cotrain.model.weights import read_weights
 from tests.campaigns import inputs
 

@@ -16,25 +16,25 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import cotrain
+from cotrain.audit.outliers import by_heads, write_belonging
 from cotrain.cli.report import report_command
 from cotrain.cli.result_table import result_table
 from cotrain.comparison.budget import read_plan
 from cotrain.config import Config
-from cotrain.data.folder import load_folder
+from cotrain.data.formats.folder import load_folder
 from cotrain.data.settings import DataSettings
 from cotrain.data.split import read_split
-from cotrain.evaluation.evaluate import evaluate, verdict_of
-from cotrain.evaluation.outliers import by_heads, write_belonging
-from cotrain.evaluation.predict import how_calibrated
-from cotrain.features import runtime
+from cotrain.fitting.evaluate import evaluate, verdict_of
+from cotrain.fitting.findings import SUSPECTS
+from cotrain.inference.model import how_calibrated
 from cotrain.labelling.book import Book
 from cotrain.labelling.events import Refused
 from cotrain.labelling.journal import Journal
-from cotrain.labelling.table import LabelTable
-from cotrain.pipeline.findings import SUSPECTS
+from cotrain.labelling.labels_csv import LabelTable
 from cotrain.report.doubtful import doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
+from cotrain.trunk import runtime
 from tests.campaigns import inputs
 from tests.features.tiny import QUIET, known, opened, small_data, stored
 from tests.labelling.served import photos

@@ -16,8 +16,8 @@ import cotrain
 from cotrain import Config, Dataset, UserError, open_data, recipe_named
 from cotrain.comparison.budget import Length, read_plan
 from cotrain.comparison.compare import Comparison, contenders
+from cotrain.comparison.results_table import Table
 from cotrain.comparison.statistics import interval, paired, spread
-from cotrain.comparison.table import Table
 from cotrain.methods import METHODS
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run, as_typed

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from cotrain import from_arrays, open_data
-from cotrain.data.blank import TINY, blank_images, tiny_files
+from cotrain.audit.blank import TINY, blank_images, tiny_files
 from tests.data.photos import save
 
 

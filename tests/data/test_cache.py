@@ -17,9 +17,9 @@ from rich.console import Console
 
 from cotrain import UserError, open_data
 from cotrain.data import cache as cache_module
-from cotrain.data.files import Found, Workers, listed
 from cotrain.data.imagefacts import Facts, joined, unpacked
 from cotrain.data.imagefile import ImageFile
+from cotrain.data.workers import Found, Workers, listed
 from tests.data.photos import by_class, flat, label_of, open_with, save
 from tests.processes import Running
 

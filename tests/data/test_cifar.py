@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cotrain import UserError
-from cotrain.data.cifar import LARGEST_FILE, is_cifar, load_cifar
+from cotrain.data.formats.cifar import LARGEST_FILE, is_cifar, load_cifar
 
 RNG = np.random.default_rng(0)
 TEN_NAMES = [f"kind_{number}".encode() for number in range(10)]
@@ -358,7 +358,7 @@ def test_an_archive_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, extr
 
 def test_a_file_larger_than_any_of_cifar_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ten_python()
-    monkeypatch.setattr("cotrain.data.cifar.LARGEST_FILE", max(map(len, files.values())))
+    monkeypatch.setattr("cotrain.data.formats.cifar.LARGEST_FILE", max(map(len, files.values())))
     path = write_folder(tmp_path / "cifar-10-batches-py", files)
     assert len(load_cifar(path).images) == 26
     with open(path / "data_batch_4", "ab") as file:
@@ -369,7 +369,7 @@ def test_a_file_larger_than_any_of_cifar_is_not_read(tmp_path: Path, monkeypatch
 def test_an_archive_that_goes_on_after_its_last_entry_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotrain.data.cifar.LARGEST_FILE", 4 << 20)
+    monkeypatch.setattr("cotrain.data.formats.cifar.LARGEST_FILE", 4 << 20)
     path = write_archive(tmp_path / "cifar-10-python.tar.gz", "cifar-10-batches-py", ten_python())
     assert len(load_cifar(path).images) == 26
     path.write_bytes(path.read_bytes() + gzip.compress(bytes(8 << 20), 1))

@@ -9,8 +9,9 @@ from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cotrain import UserError
+from cotrain.audit.duplicates import duplicates, leaks
 from cotrain.augment import FeaturePolicy
-from cotrain.data import Column, Features, FeatureSource, Split, draw_split, duplicates, from_features, leaks
+from cotrain.data import Column, Features, FeatureSource, Split, draw_split, from_features
 from cotrain.data.inputs import FeatureInputs
 from cotrain.data.settings import DataSettings
 from cotrain.ops import one_hot

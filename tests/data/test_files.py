@@ -10,7 +10,7 @@ from PIL import Image, ImageFile
 
 from cotrain import UserError
 from cotrain.data.decode import Unreadable, peek, read_image, read_images
-from cotrain.data.files import find_images
+from cotrain.data.workers import find_images
 
 RAMP = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
 

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from cotrain import UserError, open_data
-from cotrain.data import DataSettings, contradicts, draw_split, duplicates, leaks
+from cotrain.audit.duplicates import contradicts, duplicates, leaks
+from cotrain.data import DataSettings, draw_split
 from cotrain.data.decode import read_image
-from cotrain.data.files import walk
+from cotrain.data.workers import walk
 from tests.data.photos import by_class, flat, label_of, open_with, part_of, save
 
 

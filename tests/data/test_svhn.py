@@ -9,8 +9,8 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from cotrain import UserError
+from cotrain.data.formats.svhn import is_svhn, load_svhn
 from cotrain.data.mat import read_mat
-from cotrain.data.svhn import is_svhn, load_svhn
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (17, 32, 32, 3), np.uint8)

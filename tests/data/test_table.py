@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotrain import UserError
-from cotrain.data.table import NO_LABEL, LabelRow, match, read_table
+from cotrain.data.label_table import NO_LABEL, LabelRow, match, read_table
 
 ROWS = [LabelRow(2, "a.jpg", "cat"), LabelRow(3, "b.jpg", "dog")]
 TEXT = "path,label\na.jpg,cat\nb.jpg,dog\n"

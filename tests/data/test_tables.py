@@ -10,9 +10,9 @@ import pytest
 
 from cotrain import Dataset, UserError, open_data
 from cotrain.data.columns import MOST_CATEGORIES
-from cotrain.data.reading import read_npz
+from cotrain.data.feature_files import read_npz
+from cotrain.data.formats.tables import read_features
 from cotrain.data.settings import DataSettings
-from cotrain.data.tables import read_features
 
 ROWS = [
     ("1.5", "blue", "3", "yes", "cat"),

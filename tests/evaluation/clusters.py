@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain import Dataset, from_arrays
+from cotrain.audit.neighbours import Neighbours, neighbours_of
 from cotrain.data import Split
 from cotrain.data.bank import Bank
-from cotrain.evaluation.neighbours import Neighbours, neighbours_of
 
 FEATURES, CLASSES, IMAGES, LABELS = 24, 3, 60, 10  # images and labels of each class
 

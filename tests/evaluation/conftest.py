@@ -9,7 +9,7 @@ from PIL import Image
 import cotrain
 from cotrain import Dataset
 from cotrain.cli.main import main
-from cotrain.evaluation import streaming
+from cotrain.inference import streaming
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import write_json
 from tests.evaluation.many import BATCH, IMAGES, words

@@ -15,11 +15,11 @@ from PIL import Image
 import cotrain
 from cotrain import UserError
 from cotrain.cli.main import main
-from cotrain.data.table import read_table
-from cotrain.evaluation import job, parts, streaming
-from cotrain.evaluation.predict import Predictions
-from cotrain.evaluation.streaming import RECORD, Predicted
-from cotrain.evaluation.table import columns, csv_writer, rows_of
+from cotrain.data.label_table import read_table
+from cotrain.inference import job, job_parts, streaming
+from cotrain.inference.model import Predictions
+from cotrain.inference.prediction_table import columns, csv_writer, rows_of
+from cotrain.inference.streaming import RECORD, Predicted
 from tests.evaluation.many import BATCH, rows, words
 from tests.processes import Running, here
 
@@ -45,7 +45,7 @@ def test_one_bad_file_is_one_row(many: Path, tmp_path: Path, capsys: pytest.Capt
 
 def interrupted(arguments: list[str], batches: int, times: int) -> None:
     """A job that gets so many signals after so many batches."""
-    streaming.LARGEST_BATCH, parts.SECONDS = BATCH, 1e9
+    streaming.LARGEST_BATCH, job_parts.SECONDS = BATCH, 1e9
     predict_batch, predicted = streaming.predict_batch, count(1)
 
     def counted(*batch: object) -> object:

@@ -16,8 +16,8 @@ from cotrain import Dataset
 from cotrain.cli.main import main
 from cotrain.cli.predict import rounded_up
 from cotrain.evaluation.calibration import with_temperature
-from cotrain.evaluation.streaming import RECORD, UNREADABLE, Predicted
-from cotrain.evaluation.table import Row, csv_writer, least_confident_first, rows_of
+from cotrain.inference.prediction_table import Row, csv_writer, least_confident_first, rows_of
+from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
 from cotrain.runs.scores import Outputs, write_outputs
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import write_json

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 import cotrain
 from cotrain import Backbone, Dataset, Exported, Predictions, Stage, UserError
 from cotrain.cli.main import main
-from cotrain.evaluation import export as exporting
-from cotrain.evaluation.export import OPSET, OUTPUTS, Deployed
-from cotrain.features.runtime import to_onnx
+from cotrain.inference import export as exporting
+from cotrain.inference.export import OPSET, OUTPUTS, Deployed
 from cotrain.model.pretrained import FixedNorm, Head, Input, Sizes
 from cotrain.model.stages import Extra, Pretrained
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import write_json
+from cotrain.trunk.runtime import to_onnx
 from tests.few_digits import few_digits
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "export.md"

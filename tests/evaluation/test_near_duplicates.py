@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from cotrain.audit.near_duplicates import SAME, across, contradicting, near_duplicates
 from cotrain.data.bank import Bank
-from cotrain.evaluation.near_duplicates import SAME, across, contradicting, near_duplicates
 
 HASHES = np.arange(8, dtype=np.uint64)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import betabinom
 
-from cotrain.evaluation import outliers
-from cotrain.evaluation.outliers import (
+from cotrain.audit import outliers
+from cotrain.audit.outliers import (
     ByHeads,
     ByNeighbours,
     are_too_many,

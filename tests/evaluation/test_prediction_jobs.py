@@ -12,8 +12,8 @@ from filelock import FileLock
 import cotrain
 from cotrain import Dataset
 from cotrain.cli.main import main
-from cotrain.evaluation import parts, streaming
-from cotrain.evaluation.shards import Shard
+from cotrain.inference import job_parts, streaming
+from cotrain.inference.shards import Shard
 from tests.evaluation.many import BATCH, words
 from tests.processes import Done, Running, here, torchrun
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("small_batches")
 
 def signalled(arguments: list[str], number: Signals, batches: int) -> None:
     """A job that saves every batch and gets a signal after so many."""
-    streaming.LARGEST_BATCH, parts.SECONDS = BATCH, -1.0
+    streaming.LARGEST_BATCH, job_parts.SECONDS = BATCH, -1.0
     predict_batch, predicted = streaming.predict_batch, count(1)
 
     def counted(*batch: object) -> object:

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotrain.evaluation.shares import estimate_shares, read_shares
+from cotrain.audit.shares import estimate_shares, read_shares
 from cotrain.types import UserError
 
 CLASSES = ("cat", "dog", "owl")

@@ -11,9 +11,9 @@ from rich.console import Console
 import cotrain
 from cotrain.cli.main import main
 from cotrain.data.decode import Unreadable, read_image
-from cotrain.data.files import CRASHED, Workers, find_images
-from cotrain.evaluation import parts, table
-from cotrain.evaluation.job import Job
+from cotrain.data.workers import CRASHED, Workers, find_images
+from cotrain.inference import job_parts, prediction_table
+from cotrain.inference.job import Job
 from tests.evaluation.many import rows, words
 from tests.processes import here
 
@@ -142,8 +142,8 @@ def test_memory_does_not_grow_with_the_number_of_images(
     below: float | None, most: int, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Apart from their paths, and about 50 bytes each while they are sorted. A row takes several hundred bytes."""
-    monkeypatch.setattr(parts, "ROWS", 500)
-    monkeypatch.setattr(table, "ROWS_AT_ONCE", 250)
+    monkeypatch.setattr(job_parts, "ROWS", 500)
+    monkeypatch.setattr(prediction_table, "ROWS_AT_ONCE", 250)
     model, found = cotrain.load(many / "run"), find_images([many / "photos"])[:50]
     peaks = {}
     for images in (100, 500, 2_500):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cotrain.evaluation.suspects import dispute, label_weights, probability_right, softened, suspects_of
+from cotrain.audit.suspects import dispute, label_weights, probability_right, softened, suspects_of
 from cotrain.runs.scores import Outputs
 
 SCORES = np.array([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1], [0.3, 0.6, 0.1], [0.0, 0.9, 0.1]])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cotrain.cli.main import main
-from cotrain.evaluation.streaming import RECORD, UNREADABLE, Predicted
-from cotrain.evaluation.table import columns, is_unknown, least_confident_first, rows_of
+from cotrain.inference.prediction_table import columns, is_unknown, least_confident_first, rows_of
+from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
 from tests.evaluation.many import words
 
 

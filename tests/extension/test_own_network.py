@@ -12,6 +12,7 @@ from torch import nn
 import cotrain
 from cotrain import Backbone, Config, Dataset, Output, Stage, UserError
 from cotrain.model.own import own_network
+from cotrain.networks import build_network
 from cotrain.runs.run import Run
 from cotrain.testing import check_network
 
@@ -93,17 +94,17 @@ def test_the_same_network_by_its_path_is_the_same_run(tmp_path: Path, toy: Datas
 
 def test_stages_can_be_cut_anywhere_and_take_extra_outputs(toy: Dataset, quick: Config) -> None:
     by_default = quick.changed({"model.backbone": f"{HERE}stages"})
-    assert [len(by_default.build_network(2, 1).trunk), len(by_default.build_network(2, 1).heads[0])] == [2, 1]
-    assert len(by_default.changed({"model.share": "first"}).build_network(2, 1).trunk) == 1
-    assert len(by_default.changed({"method": "three_models"}).build_network(2, 1).trunk) == 0
+    assert [len(build_network(by_default, 2, 1).trunk), len(build_network(by_default, 2, 1).heads[0])] == [2, 1]
+    assert len(build_network(by_default.changed({"model.share": "first"}), 2, 1).trunk) == 1
+    assert len(build_network(by_default.changed({"method": "three_models"}), 2, 1).trunk) == 0
     with pytest.raises(UserError, match="cannot be cut after 'third'; choose one of: none, first, second"):
-        by_default.changed({"model.share": "third"}).build_network(2, 1)
-    comatch = by_default.changed({"method": "comatch"}).build_network(2, 1).eval()
+        build_network(by_default.changed({"model.share": "third"}), 2, 1)
+    comatch = build_network(by_default.changed({"method": "comatch"}), 2, 1).eval()
     assert comatch(torch.zeros(3, 1, 8, 8), extra=True).shape[-1] > 2 == comatch(torch.zeros(3, 1, 8, 8)).shape[-1]
 
 
 def test_separate_models_have_trunks_of_their_own(quick: Config) -> None:
-    net = quick.changed({"model.backbone": f"{HERE}pair", "method": "three_models"}).build_network(2, 1)
+    net = build_network(quick.changed({"model.backbone": f"{HERE}pair", "method": "three_models"}), 2, 1)
     first, second = (head[0][0].weight for head in list(net.heads)[:2])
     assert len(net.trunk) == 0 and not torch.equal(first, second)
 
@@ -126,7 +127,7 @@ def test_a_trunk_is_copied_and_its_weights_are_the_start(tmp_path: Path, toy: Da
     trunk = trunk_of(1)
     before = {name: tensor.clone() for name, tensor in trunk.state_dict().items()}
     config = quick.with_network(own_network((trunk, lambda: head_of(2))))
-    begun = config.build_network(2, 1)
+    begun = build_network(config, 2, 1)
     assert all(torch.equal(before[name], tensor) for name, tensor in begun.trunk.state_dict().items())
     cotrain.fit(toy, out=tmp_path / "run", config=quick, model=(trunk, lambda: head_of(2)))
     assert all(torch.equal(before[name], tensor) for name, tensor in trunk.state_dict().items())

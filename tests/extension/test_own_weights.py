@@ -10,10 +10,11 @@ from torch import nn
 
 import cotrain
 from cotrain import Backbone, Config, Dataset, Pretrained, Stage, UserError
-from cotrain.features.runtime import compiled
 from cotrain.model.own import own_network
+from cotrain.networks import build_network, build_trunk, pixel_statistics
 from cotrain.runs.run import Run
 from cotrain.testing import check_network
+from cotrain.trunk.runtime import compiled
 
 HERE = f"{__name__}:"
 GREY = Pretrained(size=8, mean=(0.5,), std=(0.25,))
@@ -105,7 +106,7 @@ def test_a_trunk_may_pool_its_features_and_say_how_pixels_are_normalised(
     model = (trunk, build_head, GREY)
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=model)
     config = quick.with_network(own_network(model))
-    built = config.build_trunk(2, (8, 8, 1))
+    built = build_trunk(config, 2, (8, 8, 1))
     assert built is not None and built.features() == (16, 1, 1)
     with torch.inference_mode():
         expected = trunk.eval()(normalised(toy.images[:5], 0.5, 0.25))
@@ -127,32 +128,32 @@ def test_stages_take_weights_by_the_name_of_the_stage(tmp_path: Path, quick: Con
     }
     save_file(tensors, tmp_path / "stages.safetensors")
     changes = {"model.backbone": f"{HERE}stages", "model.weights": str(tmp_path / "stages.safetensors")}
-    frozen = quick.changed(changes).build_trunk(2, (8, 8, 1))
+    frozen = build_trunk(quick.changed(changes), 2, (8, 8, 1))
     assert frozen is not None
     images = torch.randn(2, 1, 8, 8)
     with torch.inference_mode():
         torch.testing.assert_close(frozen.net.net(images), second(first.eval()(images)))
     learned = quick.changed({**changes, "model.trunk": "learned"})
-    assert learned.build_trunk(2, (8, 8, 1)) is None
-    assert torch.equal(learned.build_network(2, 1).trunk[1].weight, second.weight)
-    assert learned.pixel_statistics(2, 1) is not None
+    assert build_trunk(learned, 2, (8, 8, 1)) is None
+    assert torch.equal(build_network(learned, 2, 1).trunk[1].weight, second.weight)
+    assert pixel_statistics(learned, 2, 1) is not None
 
 
 @pytest.mark.parametrize(("trunk", "shared", "learned"), [("frozen", 4, 0), ("tuned", 4, 1), ("learned", 0, 2)])
 def test_a_backbone_may_be_frozen_tuned_or_learned(quick: Config, trunk: str, shared: int, learned: int) -> None:
     config = quick.changed({"model.backbone": f"{HERE}backbone", "model.trunk": trunk})
-    built = config.build_trunk(2, (8, 8, 1))
+    built = build_trunk(config, 2, (8, 8, 1))
     assert (built.features()[0] if built else 0) == shared
-    parts = [part for part in config.build_network(2, 1).trunk if [*part.parameters()]]
+    parts = [part for part in build_network(config, 2, 1).trunk if [*part.parameters()]]
     assert len(parts) == learned
-    assert config.pixel_statistics(2, 1) == ((0.5,), (0.25,))
+    assert pixel_statistics(config, 2, 1) == ((0.5,), (0.25,))
 
 
 def test_separate_models_share_a_frozen_trunk(quick: Config, weights: Path) -> None:
     changes = {"model.backbone": f"{HERE}pair", "model.weights": str(weights)}
-    net = quick.changed({**changes, "method": "three_models"}).build_network(2, 1)
+    net = build_network(quick.changed({**changes, "method": "three_models"}), 2, 1)
     assert len(net.trunk) == 0 and net(torch.zeros(2, 4, 8, 8)).shape == (3, 2, 2)
-    learned = quick.changed({**changes, "method": "three_models", "model.trunk": "learned"}).build_network(2, 1)
+    learned = build_network(quick.changed({**changes, "method": "three_models", "model.trunk": "learned"}), 2, 1)
     first, second = (head[0] for head in list(learned.heads)[:2])
     assert first is not second and torch.equal(first[0].weight, second[0].weight)
 
@@ -162,7 +163,7 @@ def test_the_digest_follows_the_weights_the_pixels_and_the_layers(quick: Config,
         config = quick.with_network(own_network(model)).changed(
             {f"model.{key}": value for key, value in changes.items()}
         )
-        trunk = config.build_trunk(2, (8, 8, 1))
+        trunk = build_trunk(config, 2, (8, 8, 1))
         assert trunk is not None
         return trunk.digest
 
@@ -192,7 +193,7 @@ def test_weights_of_another_network_are_refused(quick: Config, weights: Path, ch
     tensors = {key: tensor for key, tensor in {**load_file(weights), **changed}.items() if tensor is not None}
     save_file(tensors, weights)
     with pytest.raises(UserError, match=f"model.weights={weights} {expected}$"):
-        quick.changed({"model.backbone": f"{HERE}pair", "model.weights": str(weights)}).build_network(2, 1)
+        build_network(quick.changed({"model.backbone": f"{HERE}pair", "model.weights": str(weights)}), 2, 1)
 
 
 class Undecided(nn.Module):
@@ -205,7 +206,7 @@ class Undecided(nn.Module):
 @pytest.mark.system
 def test_a_trunk_that_onnxruntime_cannot_run_says_so(quick: Config) -> None:
     config = quick.with_network(own_network((Undecided(), lambda: head_of(2), GREY)))
-    trunk = config.build_trunk(2, (8, 8, 1))
+    trunk = build_trunk(config, 2, (8, 8, 1))
     assert trunk is not None
     with pytest.raises(UserError, match=r"cannot be exported for onnxruntime \(.*\); set run.runtime=torch") as caught:
         compiled(trunk, "onnxruntime")
@@ -217,7 +218,7 @@ def test_a_trunk_that_onnxruntime_cannot_run_says_so(quick: Config) -> None:
 def test_a_file_of_another_kind_is_refused(quick: Config, weights: Path, content: bytes) -> None:
     weights.write_bytes(content)
     with pytest.raises(UserError, match=f"model.weights={weights} is not a complete safetensors file"):
-        quick.changed({"model.backbone": f"{HERE}pair", "model.weights": str(weights)}).build_network(2, 1)
+        build_network(quick.changed({"model.backbone": f"{HERE}pair", "model.weights": str(weights)}), 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from cotrain import BackboneFamily, DataFormat, Method, UserError
 from cotrain.comparison.compare import contenders
 from cotrain.config import Config
-from cotrain.data import opening
+from cotrain.data import loading
 from cotrain.methods import METHODS, mean_teacher
 from cotrain.model import named
 from cotrain.registry import Provider, Registry, Unknown
@@ -165,7 +165,7 @@ def test_a_broken_family_of_backbones_is_named_where_it_might_be_the_one(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(site, "their-package", {}, {"cotrain.backbones": {"old": "nowhere_at_all:Old"}})
-    broken = Registry("backbone", BackboneFamily, "cotrain.model", "cotrain.backbones")
+    broken = Registry("backbone", BackboneFamily, "cotrain.model.families", "cotrain.backbones")
     monkeypatch.setattr(named, "BACKBONES", broken)
     assert named.backbone("wrn-10-1", channels=1, classes=2).name == "wrn-10-1" and not broken.broken
     with pytest.raises(UserError, match=r"there is no backbone 'old-3'; .*; the entry point old = .* cannot be loaded"):
@@ -176,22 +176,24 @@ def test_a_broken_data_format_does_not_stand_in_the_way_of_others(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(site, "their-package", {}, {"cotrain.datasets": {"theirs": "nowhere_at_all:Format"}})
-    monkeypatch.setattr(opening, "FORMATS", Registry("data set", DataFormat, "cotrain.data", "cotrain.datasets"))
-    assert opening.open_data("digits").name == "digits" and not opening.FORMATS.broken
+    monkeypatch.setattr(
+        loading, "FORMATS", Registry("data set", DataFormat, "cotrain.data.formats", "cotrain.datasets")
+    )
+    assert loading.open_data("digits").name == "digits" and not loading.FORMATS.broken
     with pytest.raises(UserError, match="there is no image file in"):
-        opening.open_data(tmp_path / "site" / "..")
+        loading.open_data(tmp_path / "site" / "..")
     with pytest.raises(UserError, match=r"data are a folder of images, .* theirs; the entry point theirs = nowhere_at"):
-        opening.open_data("elsewhere")
+        loading.open_data("elsewhere")
     with pytest.raises(UserError, match=r"^the entry point theirs = nowhere_at_all:Format .* cannot be loaded"):
-        opening.open_data("theirs")
+        loading.open_data("theirs")
 
 
 def test_every_built_in_format_has_a_place_of_its_own() -> None:
-    orders = [format.order for format in opening.FORMATS.built_in.values()]
+    orders = [format.order for format in loading.FORMATS.built_in.values()]
     assert len(set(orders)) == len(orders)
     tables = "a table (.csv, .parquet or .npz with X and y)"
     assert (
-        opening.kinds() == f"a folder of images, a .npz file, {tables}, digits, cifar10, cifar100, svhn, miniimagenet"
+        loading.kinds() == f"a folder of images, a .npz file, {tables}, digits, cifar10, cifar100, svhn, miniimagenet"
     )
 
 

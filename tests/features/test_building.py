@@ -12,7 +12,7 @@ from cotrain import Config, Dataset, UserError
 from cotrain.augment import PRESETS, Draw, Policy, draw_plain, draw_strong, draw_weak, joined
 from cotrain.bench.pillow import recipes, view
 from cotrain.data.bank import PLAIN, view_names
-from cotrain.features import building
+from cotrain.trunk import building
 from tests.features.tiny import (
     CONFIG,
     FEATURES,

@@ -12,8 +12,8 @@ import torch
 import cotrain
 from cotrain import Dataset, UserError
 from cotrain.cli.main import main
-from cotrain.evaluation.predict import how_calibrated, promised_threshold
-from cotrain.pipeline import crossvalidation
+from cotrain.fitting import crossvalidation
+from cotrain.inference.model import how_calibrated, promised_threshold
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT, read_outputs

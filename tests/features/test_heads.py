@@ -15,8 +15,9 @@ from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.model.family import Wanted
 from cotrain.model.multihead import MultiHead
 from cotrain.model.pretrained import ByteDropout, FixedNorm, Head, Input, Sizes, Standardise, measuring
-from cotrain.model.trunk import FromPixels
+from cotrain.networks import build_network, build_trunk
 from cotrain.ops import evaluating
+from cotrain.trunk.trunk import FromPixels
 from tests.features.tiny import (
     CONFIG,
     FEATURES,
@@ -35,7 +36,7 @@ POOLED = torch.rand(5, FEATURES, 1, 1, generator=torch.Generator().manual_seed(0
 
 
 def network(**changes: Any) -> MultiHead:
-    return CONFIG.changed({f"model.{name}": value for name, value in changes.items()}).build_network(3, 3)
+    return build_network(CONFIG.changed({f"model.{name}": value for name, value in changes.items()}), 3, 3)
 
 
 def layers(module: nn.Module) -> list[str]:
@@ -90,7 +91,8 @@ def test_dropout_drops_its_share_of_features_and_scales_the_others(rate: float) 
 def test_a_methods_dropout_is_before_the_last_layer_of_its_heads() -> None:
     config = CONFIG.changed({"method": "trinet", "model.dropout": 0.25})
     rates = [
-        [each.p for each in head.modules() if isinstance(each, nn.Dropout)] for head in config.build_network(3, 3).heads
+        [each.p for each in head.modules() if isinstance(each, nn.Dropout)]
+        for head in build_network(config, 3, 3).heads
     ]
     assert rates == [[0.25, rate] for rate in config.method.dropout]
 
@@ -107,15 +109,15 @@ def test_heads_that_begin_earlier_contain_pretrained_stages_of_their_own() -> No
 
 def test_heads_that_begin_later_share_a_layer_that_learns() -> None:
     config = CONFIG.changed({"model.share": "hidden"})
-    net = config.build_network(3, 3)
+    net = build_network(config, 3, 3)
     assert "Linear" in layers(net.trunk) and all(weight.requires_grad for weight in net.trunk.parameters())
-    trunk = config.build_trunk(3, (SIDE, SIDE, 3))
+    trunk = build_trunk(config, 3, (SIDE, SIDE, 3))
     assert trunk is not None and trunk.features() == (FEATURES, 1, 1)
     assert layers(trunk.net) == ["Conv2d", "ReLU", "Conv2d", "ReLU", "Pool"]
 
 
 def test_separate_models_are_separate_heads_on_the_same_frozen_trunk() -> None:
-    net = CONFIG.changed({"method": "three_models"}).build_network(3, 3)
+    net = build_network(CONFIG.changed({"method": "three_models"}), 3, 3)
     assert len(net.trunk) == 0 and not {*net.heads[0].parameters()} & {*net.heads[1].parameters()}
     assert net(POOLED).shape == (3, 5, 3)
 
@@ -145,7 +147,7 @@ def test_a_pretrained_network_of_the_users_own_is_frozen_too(home: Path, tmp_pat
     data = small_data()
     fitted = cotrain.fit(data, out=tmp_path / "run", config=CONFIG, model=own)
     assert only_bank(home).joinpath("strong-2").exists()
-    model = cotrain.load(fitted.folder)
+    model = cotrain.load(fitted.folder, model=own)
     assert model.trunk is not None and layers(model.net.trunk) == ["Identity"]
     banked = opened(data, model.config)
     rows = np.arange(5)

@@ -8,15 +8,16 @@ import onnxruntime
 import pytest
 import torch
 
-from cotrain.features import inputs, runtime
-from cotrain.features.runtime import compiled
-from cotrain.model.trunk import FromPixels, Trunk
+from cotrain.networks import build_trunk
+from cotrain.trunk import inputs, runtime
+from cotrain.trunk.runtime import compiled
+from cotrain.trunk.trunk import FromPixels, Trunk
 from tests.features.tiny import CONFIG, SIDE, Counting, on_disk, opened, pictures, reference, small_data
 
 
 @pytest.fixture(scope="module")
 def trunk() -> Trunk:
-    made = CONFIG.build_trunk(3, (SIDE, SIDE, 3))
+    made = build_trunk(CONFIG, 3, (SIDE, SIDE, 3))
     assert made is not None
     return made
 

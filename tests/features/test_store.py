@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from cotrain import UserError
-from cotrain.features import building, store
+from cotrain.trunk import building, store
 from tests.features.tiny import CONFIG, FEATURES, Counting, files, only_bank, opened, small_data, stored
 
 ROW = 2 * FEATURES
@@ -191,7 +191,7 @@ def test_a_finished_bank_can_be_read_only(home: Path, whole: object, monkeypatch
     folder = only_bank(home)
     (folder / ".lock").unlink(missing_ok=True)
     before = {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
-    monkeypatch.setattr("cotrain.data.home.FileLock", None)
+    monkeypatch.setattr("cotrain.storage.location.FileLock", None)
     bank = opened(small_data()).bank
     assert bank is not None and bank.plain(np.arange(3)).any()
     assert {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))} == before

@@ -13,6 +13,7 @@ from cotrain import Config, Dataset, UserError
 from cotrain.data import draw_split
 from cotrain.methods import METHODS
 from cotrain.model.pretrained import Standardise
+from cotrain.networks import build_network
 from cotrain.runs.log import read_log
 from cotrain.training.checks import check_trainable
 from cotrain.training.loop import objective_of, refresh, source_of, take_step
@@ -155,7 +156,7 @@ def test_tuned_stages_learn_and_earlier_ones_stay(data: Dataset, tmp_path: Path)
     config = CONFIG.changed({"model.trunk": "tuned", "optim.ema": 0.0})
     banked = opened(data, config)
     assert banked.bank is not None and banked.bank.shape == (6, 8, 8)
-    start = config.build_network(3, 3).state_dict()
+    start = build_network(config, 3, 3).state_dict()
     learned = weights_of(config, data, tmp_path / "run")
     second = pretrained_convolution(6, 12, seed=0).weight
     (name,) = (key for key, tensor in start.items() if tensor.shape == second.shape)
@@ -169,7 +170,7 @@ def test_tuned_stages_learn_and_earlier_ones_stay(data: Dataset, tmp_path: Path)
 
 def test_a_learned_trunk_starts_pretrained_and_needs_no_bank(data: Dataset, tmp_path: Path, counting: Counting) -> None:
     config = CONFIG.changed({"model.trunk": "learned", "optim.ema": 0.0})
-    start = config.build_network(3, 3).state_dict()
+    start = build_network(config, 3, 3).state_dict()
     learned = weights_of(config, data, tmp_path / "run")
     assert counting.compiled == 0
     for inputs, outputs in ((3, 6), (6, 12)):

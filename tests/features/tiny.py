@@ -17,11 +17,12 @@ from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.data.bank import PLAIN
 from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile, append_facts
-from cotrain.features import building
-from cotrain.features.runtime import Compute, compiled
 from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.named import BACKBONES
 from cotrain.model.stages import Backbone, Pretrained, Stage
+from cotrain.networks import build_trunk
+from cotrain.trunk import building
+from cotrain.trunk.runtime import Compute, compiled
 
 SIDE = 16
 FEATURES = 12
@@ -136,7 +137,7 @@ def on_disk(dataset: Dataset, path: Path) -> Dataset:
 
 def opened(dataset: Dataset, config: Config = CONFIG, *, augmented: bool = True, console: Console = QUIET) -> Dataset:
     """The dataset with its bank."""
-    trunk = config.build_trunk(len(dataset.classes), dataset.shape)
+    trunk = build_trunk(config, len(dataset.classes), dataset.shape)
     assert trunk is not None
     return building.open_bank(
         dataset, trunk, config.augment, config.bank, console, config.run.runtime, augmented=augmented

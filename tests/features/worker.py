@@ -14,10 +14,11 @@ from rich.console import Console
 
 from cotrain import UserError
 from cotrain.cli.main import main
-from cotrain.features import building
-from cotrain.features.runtime import Compute, compiled
-from cotrain.features.store import Store
-from cotrain.model.trunk import Trunk
+from cotrain.networks import build_trunk
+from cotrain.trunk import building
+from cotrain.trunk.runtime import Compute, compiled
+from cotrain.trunk.store import Store
+from cotrain.trunk.trunk import Trunk
 from tests.features.tiny import CONFIG, known, small_data
 
 
@@ -64,7 +65,7 @@ def fill(
     building.compiled, building.Store = slowed, Marking
     with known():
         data = small_data(80, 6, 10)
-        trunk = CONFIG.build_trunk(len(data.classes), data.shape)
+        trunk = build_trunk(CONFIG, len(data.classes), data.shape)
         assert trunk is not None
         try:
             building.open_bank(data, trunk, CONFIG.augment, CONFIG.bank, Console(force_terminal=False), "torch")

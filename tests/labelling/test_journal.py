@@ -12,7 +12,7 @@ from cotrain.data.settings import DataSettings
 from cotrain.labelling.book import Book
 from cotrain.labelling.events import Label, NewClass, Skip
 from cotrain.labelling.journal import Journal, NotSaved, only_one
-from cotrain.labelling.table import LabelTable
+from cotrain.labelling.labels_csv import LabelTable
 from cotrain.types import UserError
 
 NAME = "labels-history.jsonl"

@@ -11,7 +11,7 @@ from cotrain.labelling.book import CONFLICT, Book
 from cotrain.labelling.events import STRANGER, Refused, class_name
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels import replay
-from cotrain.labelling.table import LabelTable
+from cotrain.labelling.labels_csv import LabelTable
 
 IMAGES = [f"{number}.png" for number in range(6)]
 

@@ -11,11 +11,12 @@ from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
 from cotrain import from_arrays
+from cotrain.config.recipes import recipe_named
 from cotrain.data import Dataset, Split
 from cotrain.labelling import estimating
 from cotrain.labelling.estimating import HeldOut, advice, audit_point, calibrated, extended, held_out
 from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
-from cotrain.recipes import recipe_named
+from cotrain.networks import build_trunk
 from cotrain.types import UserError
 from tests.features.tiny import opened, pictures, small_data
 from tests.labelling.learned import CLASSES, LEARNS, a_teacher, answered, estimated, truth, without_row
@@ -282,7 +283,7 @@ def test_a_quick_training_is_never_longer_than_the_usual_one() -> None:
 
 def test_small_grey_images_are_labelled_on_features_too() -> None:
     grey = from_arrays(pictures(8)[..., 0], np.arange(8) % 2, name="grey")
-    assert interactive_config(grey, {}).build_trunk(2, grey.shape) is not None
+    assert build_trunk(interactive_config(grey, {}), 2, grey.shape) is not None
     assert interactive_config(small_data(), {"model.backbone": "tiny"}).model.backbone == "tiny"
 
 

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.ops import batch_norms
 from cotrain.types import Batch, Learner, Losses, Method, Pool
 

@@ -11,7 +11,8 @@ from cotrain.augment.ctaugment import initial_rates
 from cotrain.data import DataSettings, Source, draw_split, open_data
 from cotrain.methods.fixmatch import FixMatch
 from cotrain.methods.fixmatch_cta import FixMatchCTA
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.types import Batch, Learner, Pool
 
 

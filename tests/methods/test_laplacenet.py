@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cotrain import graph
 from cotrain.methods.laplacenet import LaplaceNet
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.ops import batch_norms, evaluating
 from cotrain.types import Batch, Learner, Pool, Views
 

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from cotrain.methods.mhct_routed import RoutedCoTraining
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.types import Views
 from tests.methods.parts import a_batch, a_learner, changed
 

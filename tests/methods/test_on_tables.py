@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from cotrain.config import Config
+from cotrain.config.recipes import recipe_named
 from cotrain.data import Column, Dataset, from_features
 from cotrain.methods import METHODS
-from cotrain.recipes import recipe_named
 from cotrain.testing.trial import LATE, STEPS, UNLABELLED, Trial
 
 ON_TABLES = [name for name in METHODS.built_in if METHODS[name]().views.ctaugment == "none"]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from cotrain.methods.pseudo_label_arazo import ArazoPseudoLabel
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.ops import batch_norms, mixed_cross_entropy
 from cotrain.types import Batch, Learner, Pool
 from tests.methods.parts import unlabelled

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cotrain.methods.trinet import TriNet
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.ops import batch_norms, batch_statistics, evaluating
 from cotrain.types import Batch, Learner, Pool, Views
 

@@ -16,8 +16,10 @@ from sklearn.datasets import load_sample_image
 from torch import nn
 
 from cotrain import Config, UserError
-from cotrain.model import Backbone, backbone, efficientnet_lite
-from cotrain.model.efficientnet_lite import read_weights
+from cotrain.model import Backbone, backbone
+from cotrain.model.families import efficientnet_lite
+from cotrain.model.families.efficientnet_lite import read_weights
+from cotrain.networks import build_trunk
 
 Array = NDArray[np.float64]
 
@@ -119,7 +121,7 @@ def test_stem_and_first_stages_agree_with_numpy(size: tuple[int, int]) -> None:
 
 def test_pixels_become_what_the_network_was_trained_on() -> None:
     pixels = torch.arange(256, dtype=torch.uint8).repeat(12).view(1, 32, 32, 3)
-    trunk = Config().changed({"model.backbone": "lite0", "model.enlarge": 32}).build_trunk(2, (32, 32, 3))
+    trunk = build_trunk(Config().changed({"model.backbone": "lite0", "model.enlarge": 32}), 2, (32, 32, 3))
     assert trunk is not None
     seen = []
     trunk.net.net.register_forward_pre_hook(lambda net, given: seen.append(given[0]))
@@ -132,7 +134,7 @@ def test_pixels_become_what_the_network_was_trained_on() -> None:
 def test_grey_images_give_the_features_of_the_same_images_in_colour() -> None:
     grey = torch.randint(0, 256, (2, 20, 24, 1), dtype=torch.uint8)
     config = Config().changed({"model.backbone": "lite0", "model.enlarge": 32})
-    one, three = config.build_trunk(2, (20, 24, 1)), config.build_trunk(2, (20, 24, 3))
+    one, three = build_trunk(config, 2, (20, 24, 1)), build_trunk(config, 2, (20, 24, 3))
     assert one is not None and three is not None and one.key != three.key
     of_grey, of_colour = grey, grey.expand(-1, -1, -1, 3)
     x, y = (((pixels.permute(0, 3, 1, 2).float() - 127) / 128) for pixels in (of_grey, of_colour))

@@ -14,8 +14,9 @@ from torch import nn
 
 import cotrain
 from cotrain import Backbone, Config, Dataset, UserError, from_arrays
-from cotrain.features.runtime import compiled
 from cotrain.model import backbone as named
+from cotrain.networks import build_trunk
+from cotrain.trunk.runtime import compiled
 
 # Imported by the tests that need it: it takes seconds, and every worker collects this file.
 pytestmark = [
@@ -167,7 +168,7 @@ def config_of(folder: Path, **changes: object) -> Config:
 def test_grey_images_are_the_same_images_in_colour(folders: dict[str, Path]) -> None:
     grey = torch.randint(0, 256, (2, 24, 24, 1), dtype=torch.uint8)
     config = config_of(folders["dinov2"])
-    one, three = config.build_trunk(2, (24, 24, 1)), config.build_trunk(2, (24, 24, 3))
+    one, three = build_trunk(config, 2, (24, 24, 1)), build_trunk(config, 2, (24, 24, 3))
     assert one is not None and three is not None
     torch.testing.assert_close(one.net(grey), three.net(grey.expand(-1, -1, -1, 3)), atol=1e-4, rtol=1e-4)
 
@@ -175,7 +176,7 @@ def test_grey_images_are_the_same_images_in_colour(folders: dict[str, Path]) -> 
 @pytest.mark.usefixtures("quick_exports")
 @pytest.mark.parametrize("trunk", ["frozen", "tuned"])
 def test_onnxruntime_computes_the_same(folders: dict[str, Path], trunk: str) -> None:
-    built = config_of(folders["dinov2"], trunk=trunk).build_trunk(2, (42, 32, 3))
+    built = build_trunk(config_of(folders["dinov2"], trunk=trunk), 2, (42, 32, 3))
     assert built is not None and built.features() == {"frozen": (16, 1, 1), "tuned": (16, 21, 1)}[trunk]
     images = np.random.default_rng(0).integers(0, 256, (3, 42, 32, 3)).astype(np.uint8)
     np.testing.assert_allclose(

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from cotrain import Config, UserError, recipe_named
+from cotrain.fitting.baseline import baseline_config
 from cotrain.model import MultiHead, backbone
-from cotrain.pipeline.baseline import baseline_config
+from cotrain.networks import build_network
 
 
 def parameters(module: nn.Module) -> int:
@@ -62,7 +63,7 @@ def test_every_method_has_the_network_of_the_published_table(recipe, classes, si
 
     def count(changes: dict[str, object], of: Config = config) -> int:
         with torch.device("meta"):
-            return parameters(of.changed(changes).build_network(classes, channels=3))
+            return parameters(build_network(of.changed(changes), classes, channels=3))
 
     assert count({}) == count({"method": "trinet"}) == heads
     assert count({}, baseline_config(config)) == heads

@@ -10,7 +10,8 @@ from torch import nn
 
 from cotrain import Config, UserError
 from cotrain.model import backbone as named
-from cotrain.model import timm_models
+from cotrain.model.families import timm_models
+from cotrain.networks import build_network, build_trunk
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
@@ -62,7 +63,7 @@ def test_features_are_those_of_the_model(name: str, features: int, size: tuple[i
     images = np.random.default_rng(0).integers(0, 256, (2, *size, 3)).astype(np.uint8)
     config = Config().changed({"model.backbone": f"timm:{name}", "model.enlarge": 1})
     state = torch.random.get_rng_state()
-    trunk = config.build_trunk(2, (*size, 3))
+    trunk = build_trunk(config, 2, (*size, 3))
     assert torch.equal(torch.random.get_rng_state(), state)
     assert trunk is not None and trunk.features() == (features, 1, 1)
     resized = (32, 32) if name == "convolutional" else size
@@ -73,7 +74,7 @@ def test_features_are_those_of_the_model(name: str, features: int, size: tuple[i
         torch.testing.assert_close(
             computed, create_model(name, pretrained=True, num_classes=0)(expected), atol=1e-4, rtol=1e-4
         )
-    assert config.build_network(2, 3)(torch.zeros(4, features, 1, 1)).shape == (3, 4, 2)
+    assert build_network(config, 2, 3)(torch.zeros(4, features, 1, 1)).shape == (3, 4, 2)
 
 
 def test_models_of_one_size_get_images_of_that_size() -> None:

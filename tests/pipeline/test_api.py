@@ -10,8 +10,8 @@ import torch
 
 import cotrain
 from cotrain import Config, Dataset, Fitted, UserError
+from cotrain.comparison.studies import study
 from cotrain.data import open_data
-from cotrain.studies import study
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import torch
 import cotrain
 from cotrain import Dataset
 from cotrain.cli.result_table import result_table
+from cotrain.config.defaults import configured_for_fit
 from cotrain.data import draw_split
 from cotrain.evaluation.verdict import how_better
+from cotrain.fitting.fit import better_model
 from cotrain.methods.mhct import MultiHeadCoTraining
-from cotrain.pipeline.defaults import configured_for_fit
-from cotrain.pipeline.fit import better_model
 from cotrain.report.page import write_report
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from cotrain.data import Split
-from cotrain.pipeline.crossvalidation import OURS, estimate, folds_of, paired_rates, summary
-from cotrain.pipeline.fit import better_model
+from cotrain.fitting.crossvalidation import OURS, estimate, folds_of, paired_rates, summary
+from cotrain.fitting.fit import better_model
 
 
 def a_split(labelled: int, images: int = 60) -> Split:

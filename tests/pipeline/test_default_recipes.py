@@ -7,7 +7,7 @@ import pytest
 
 import cotrain
 from cotrain import Config, Dataset, from_arrays, recipe_named
-from cotrain.pipeline.defaults import configured, default_config
+from cotrain.config.defaults import configured, default_config
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 
@@ -22,7 +22,7 @@ def asked_of_fit(monkeypatch: pytest.MonkeyPatch, data: Dataset, **arguments: An
     def seen(config: Config, *_: object) -> None:
         raise StopIteration(config)
 
-    monkeypatch.setattr("cotrain.pipeline.fit.check_trainable", seen)
+    monkeypatch.setattr("cotrain.fitting.fit.check_trainable", seen)
     with pytest.raises(StopIteration) as stopped:
         cotrain.fit(data, **arguments)
     config: Config = stopped.value.value

@@ -14,13 +14,13 @@ import torch
 
 import cotrain
 from cotrain import Config, Dataset
+from cotrain.audit.outliers import by_heads
+from cotrain.audit.suspects import Suspect
 from cotrain.data import draw_split
-from cotrain.evaluation.outliers import by_heads
-from cotrain.evaluation.suspects import Suspect
-from cotrain.pipeline import findings
-from cotrain.pipeline.findings import STRANGERS, SUSPECTS, Strangers, many_disputed, without_pseudo_labels
-from cotrain.pipeline.fit import Fitted
-from cotrain.pipeline.messages import warnings_about
+from cotrain.fitting import findings
+from cotrain.fitting.findings import STRANGERS, SUSPECTS, Strangers, many_disputed, without_pseudo_labels
+from cotrain.fitting.fit import Fitted
+from cotrain.fitting.messages import warnings_about
 from cotrain.report.page import Subject, page, show
 from cotrain.report.pictures import COLUMNS, Doubt, write_doubts
 from cotrain.runs.run import Run

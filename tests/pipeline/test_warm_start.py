@@ -9,7 +9,7 @@ import torch
 
 import cotrain
 from cotrain import Dataset
-from cotrain.pipeline.messages import heading
+from cotrain.fitting.messages import heading
 from cotrain.runs.run import Run
 from cotrain.training.distributed import ALONE
 

@@ -14,8 +14,8 @@ import cotrain
 from cotrain import Dataset, methods
 from cotrain.cli.main import main
 from cotrain.evaluation.calibration import fit_temperature
-from cotrain.evaluation.streaming import RECORD, Predicted
-from cotrain.evaluation.table import rows_of
+from cotrain.inference.prediction_table import rows_of
+from cotrain.inference.streaming import RECORD, Predicted
 from cotrain.report.curves import SHARES
 from cotrain.report.page import Subject, page, pictures, show, write_report
 from cotrain.runs.run import Run

@@ -15,7 +15,7 @@ from cotrain import Config, Dataset, UserError
 from cotrain.cli.report import report_command
 from cotrain.cli.result_table import result_table
 from cotrain.data import draw_split
-from cotrain.evaluation.evaluate import evaluate
+from cotrain.fitting.evaluate import evaluate
 from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
@@ -245,7 +245,7 @@ def test_there_is_nothing_to_resume_in_what_a_killed_start_left(left: str, toy: 
 
 
 def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> None:
-    from cotrain.pipeline.crossvalidation import _read
+    from cotrain.fitting.crossvalidation import _read
 
     (folder / "cross_validation.npz").write_bytes(np.arange(3).tobytes())
     with pytest.raises(UserError, match=r"cross_validation\.npz is damaged .*; delete it to cross-validate again"):
@@ -265,7 +265,7 @@ def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> 
     ],
 )
 def test_damaged_logits_of_a_fold_are_not_used(array: np.ndarray, whole: bool) -> None:
-    from cotrain.pipeline.crossvalidation import _are_logits
+    from cotrain.fitting.crossvalidation import _are_logits
 
     assert _are_logits(array, (4, 2)) == whole
 

@@ -13,8 +13,8 @@ from rich.console import Console
 import cotrain
 from cotrain import Config, Dataset, UserError
 from cotrain.evaluation.calibration import calibration, confidence_and_right, fit_temperature, with_temperature
-from cotrain.evaluation.evaluate import evaluate
 from cotrain.evaluation.verdict import verdict
+from cotrain.fitting.evaluate import evaluate
 from cotrain.report.page import Subject, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import read_outputs

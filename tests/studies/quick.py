@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cotrain.studies import study
+from cotrain.comparison.studies import study
 from tests.few_digits import few_digits
 
 QUICK = {

@@ -12,11 +12,11 @@ from rich.console import Console
 from scipy.special import softmax
 
 from cotrain import UserError
+from cotrain.comparison.case import result_of
+from cotrain.comparison.studies import STUDIES, study
+from cotrain.comparison.study import StudyOptions
+from cotrain.comparison.training_study import Training
 from cotrain.runs.run import Run
-from cotrain.studies import STUDIES, study
-from cotrain.studies.base import StudyOptions
-from cotrain.studies.case import result_of
-from cotrain.studies.training import Training
 from tests.few_digits import few_digits
 from tests.studies.quick import QUICK, done, logits_of
 

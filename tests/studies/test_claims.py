@@ -9,12 +9,12 @@ from scipy import stats
 
 from cotrain import UserError, recipe_named
 from cotrain.comparison.budget import Length
+from cotrain.comparison.case import CaseResult
+from cotrain.comparison.claims import Claim
+from cotrain.comparison.studies import STUDIES, study
+from cotrain.comparison.study import StudyOptions
+from cotrain.comparison.training_study import Training
 from cotrain.runs.scores import Outputs
-from cotrain.studies import STUDIES, study
-from cotrain.studies.base import StudyOptions
-from cotrain.studies.case import CaseResult
-from cotrain.studies.claims import Claim
-from cotrain.studies.training import Training
 from tests.few_digits import few_digits
 
 

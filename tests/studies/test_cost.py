@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-import cotrain.studies.cost
 from cotrain import UserError, recipe_named
 from cotrain.bench.race import Timing
-from cotrain.studies import study
-from cotrain.studies.cost import EFFORTS, NETWORKS, Cost, read_measured
+from cotrain.comparison.studies import cost, study
+from cotrain.comparison.studies.cost import EFFORTS, NETWORKS, Cost, read_measured
 
 
 def timings(slow: dict[str, float]) -> Any:
@@ -26,7 +25,7 @@ def timings(slow: dict[str, float]) -> Any:
 
 
 def test_the_cost_is_the_papers_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cotrain.studies.cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
+    monkeypatch.setattr(cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
     rows = list(csv.DictReader(study("cost", out=tmp_path / "out").csv.splitlines()))
     assert [row["parameters M"] for row in rows] == ["1.47", "4.40", "3.70", "23.40", "70.20", "19.96"]
     assert [row["network"] for row in rows] == ["WRN 28-2"] * 3 + ["WRN 28-8"] * 3
@@ -56,7 +55,7 @@ def test_what_differs_from_the_papers_cost_is_what_was_used(tmp_path: Path, monk
     assert difference("published", **{"method.weak_pass": "joint"}) == machine
     both = "model.backbone wrn-10-2, not wrn-28-2; model.backbone wrn-10-2, not wrn-28-8; another machine"
     assert both in difference("published", **{"model.backbone": "wrn-10-2"})
-    monkeypatch.setattr(cotrain.studies.cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
+    monkeypatch.setattr(cost, "race", timings({"original": 3.0, "three models": 6.6, "ours": 3.9}))
     table = study("cost", out=tmp_path / "out", settings={"model.backbone": "wrn-10-2"})
     assert [*dict.fromkeys(table.columns["network"])] == ["wrn-10-2, 10 classes", "wrn-10-2, 100 classes"]
 
@@ -87,12 +86,12 @@ def test_networks_that_were_measured_are_not_measured_again(tmp_path: Path, monk
             raise UserError("not enough memory")
         return timings(seconds)(tasks, turns)
 
-    monkeypatch.setattr(cotrain.studies.cost, "race", no_memory)
+    monkeypatch.setattr(cost, "race", no_memory)
     with pytest.raises(UserError, match="not enough memory"):
         study("cost", out=tmp_path / "out")
     kept = json.loads((tmp_path / "out" / "measured.json").read_text())
     assert kept["seconds"] == {"WRN 28-2": {name: [2 * each] * 3 for name, each in seconds.items()}}
-    monkeypatch.setattr(cotrain.studies.cost, "race", timings(dict.fromkeys(seconds, 9.0)))
+    monkeypatch.setattr(cost, "race", timings(dict.fromkeys(seconds, 9.0)))
     table = study("cost", out=tmp_path / "out")
     assert table.columns["/ original"] == ["1.00", "2.00", "1.50", "1.00", "1.00", "1.00"]
     with pytest.raises(UserError, match=r"was measured under other settings .*optim.labelled was 4 and is now 16"):

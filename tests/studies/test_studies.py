@@ -16,14 +16,15 @@ from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.cli.main import main
 from cotrain.cli.study import study_command
 from cotrain.comparison.budget import Length
-from cotrain.recipes import as_released
+from cotrain.comparison.case import CaseResult
+from cotrain.comparison.studies import STUDIES, study
+from cotrain.comparison.studies.cost import EFFORTS
+from cotrain.comparison.study import Scale, StudyOptions
+from cotrain.comparison.training_study import SIZES, Training, differences_from_paper
+from cotrain.config.recipes import as_released
+from cotrain.networks import build_network
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
-from cotrain.studies import STUDIES, study
-from cotrain.studies.base import Scale, StudyOptions
-from cotrain.studies.case import CaseResult
-from cotrain.studies.cost import EFFORTS
-from cotrain.studies.training import SIZES, Training, differences_from_paper
 from tests import processes
 from tests.few_digits import few_digits_file
 from tests.processes import Signal
@@ -64,7 +65,7 @@ def test_more_heads_have_the_papers_parameters() -> None:
     millions = []
     for case in STUDIES["heads"]().cases(config):
         [contender] = case.contenders
-        net = contender.config(config).build_network(classes=10, channels=3)
+        net = build_network(contender.config(config), classes=10, channels=3)
         millions.append(sum(parameter.numel() for parameter in net.parameters()) / 1e6)
     assert millions == pytest.approx([1.468, 2.585, 3.703, 4.820, 5.938, 7.056, 8.173], abs=5e-4)
 
@@ -98,7 +99,7 @@ def test_the_trunk_ends_at_every_stage(backbone: str, cuts: list[str], papers: s
     counts = [
         sum(
             parameter.numel()
-            for parameter in config.changed(case.settings).build_network(classes=10, channels=3).parameters()
+            for parameter in build_network(config.changed(case.settings), classes=10, channels=3).parameters()
         )
         for case in cases
     ]
@@ -149,7 +150,7 @@ def test_fixmatch_is_calibrated_with_the_same_setting_and_its_own_network(preset
     assert fixmatch.model_copy(update={"method": ours.method, "optim": ours.optim}) == ours
     assert fixmatch.optim.lr == 0.03
     counts = [
-        sum(parameter.numel() for parameter in config.build_network(classes=100, channels=3).parameters())
+        sum(parameter.numel() for parameter in build_network(config, classes=100, channels=3).parameters())
         for config in (fixmatch, ours)
     ]
     assert counts[0] == 23_401_012 and counts[1] == pytest.approx(19.96e6, abs=5e3)

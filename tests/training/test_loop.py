@@ -20,6 +20,7 @@ from cotrain.data.inputs import ImageInputs
 from cotrain.evaluation.head_stats import heads_of
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.methods import METHODS
+from cotrain.networks import build_network
 from cotrain.ops import vote_of_others
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run
@@ -47,7 +48,7 @@ def test_the_first_twenty_losses_are_the_ones_in_git(
     In double precision: a sum in another order, as another CPU has it, would soon turn votes that are nearly tied.
     """
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    config = recipe_named("digits") if preset == "paper" else cotrain.recipes.as_released(recipe_named("digits"))
+    config = recipe_named("digits") if preset == "paper" else cotrain.config.recipes.as_released(recipe_named("digits"))
     sizes = {"optim.labelled": 8, "optim.unlabelled": 24} if batches == "small" else {}
     config, dataset = config.changed({"optim.steps": 20, **sizes}), open_data("digits")
     split = draw_split(dataset, config.data, config.run.seed)
@@ -297,10 +298,8 @@ def test_a_shape_the_network_cannot_take_is_refused_before_anything_is_written(
 
 def test_settings_of_the_network_arrive_in_it() -> None:
     changes = {"model.backbone": "wrn-10-2", "model.last_width": 24, "model.share": "group1", "model.bn_momentum": 0.25}
-    net = (
-        Config()
-        .changed({**changes, "method.heads": 4, "model.head_init": "copied"})
-        .build_network(classes=5, channels=2)
+    net = build_network(
+        Config().changed({**changes, "method.heads": 4, "model.head_init": "copied"}), classes=5, channels=2
     )
     assert len(net.trunk) == 2
     assert len(net.heads) == 4
@@ -311,7 +310,7 @@ def test_settings_of_the_network_arrive_in_it() -> None:
 
 
 def test_the_seed_draws_the_initial_weights() -> None:
-    nets = [Config().changed({"run.seed": seed}).build_network(3, 1) for seed in (0, 0, 1)]
+    nets = [build_network(Config().changed({"run.seed": seed}), 3, 1) for seed in (0, 0, 1)]
     first = [net.trunk[0].weight for net in nets]
     assert torch.equal(first[0], first[1])
     assert not torch.equal(first[0], first[2])

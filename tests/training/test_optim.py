@@ -8,7 +8,8 @@ from torch import nn
 
 from cotrain import Config, Dataset
 from cotrain.data import draw_split
-from cotrain.model import MultiHead, wrn
+from cotrain.model import MultiHead
+from cotrain.model.families.wrn import wrn
 from cotrain.training.ema import Average
 from cotrain.training.optim import adam, learning_rate, set_learning_rate, sgd
 from cotrain.training.state import begin

@@ -1,0 +1,31 @@
+"""Every setting of a run, the recipes that choose them, and the defaults that follow the data."""
+
+from cotrain.config.config import (
+    PER_METHOD,
+    TABLE_BACKBONE,
+    Config,
+    DataSettings,
+    ModelSettings,
+    OptimSettings,
+    RobustSettings,
+    RunSettings,
+    data_settings,
+    differences,
+    plain,
+    settings_of,
+)
+
+__all__ = [
+    "PER_METHOD",
+    "TABLE_BACKBONE",
+    "Config",
+    "DataSettings",
+    "ModelSettings",
+    "OptimSettings",
+    "RobustSettings",
+    "RunSettings",
+    "data_settings",
+    "differences",
+    "plain",
+    "settings_of",
+]

@@ -1,0 +1,207 @@
+"""The error without test images: repeated stratified cross-validation over the labelled images.
+
+In each fold, some labelled images lose their label and stay among the unlabelled ones. The method and its baselines
+train without these labels and predict them. The final model uses all labels.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from torch import Tensor
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.evaluation.outputs import error_interval, head_logits
+from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
+from cotrain.fitting.baseline import baseline_config, logistic_net, uses_logistic
+from cotrain.fitting.rivals import rivals_of
+from cotrain.ops import ensemble_probabilities
+from cotrain.progress import counted
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
+from cotrain.runs.scores import Outputs
+from cotrain.storage.reading import read_arrays, reason
+from cotrain.storage.writing import write_whole
+from cotrain.training.loop import trained_net
+from cotrain.training.state import inputs_of
+from cotrain.types import UserError
+
+OURS = "method"
+FEWEST = 10  # labelled images to test on; with fewer, an error says nothing
+
+
+@dataclass(frozen=True)
+class Fold:
+    repeat: int
+    split: Split  # without the labels of `held`
+    held: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An error in percent over the held-out labels, with its 95 % confidence interval."""
+
+    error: float
+    low: float
+    high: float
+
+
+def is_cross_validated(config: Config, dataset: Dataset) -> bool:
+    """On features, training takes seconds, so that it can be repeated."""
+    return config.run.baseline and config.run.repeats > 0 and dataset.has_features
+
+
+def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) -> list[Fold]:
+    """Each repeat divides the labels of every class among the folds. A class with a single label keeps it."""
+    labelled = np.asarray(split.labelled)
+    classes = labels.numpy()[labelled]
+    found = []
+    for repeat in range(repeats):
+        rng = np.random.default_rng((seed, repeat, 7))
+        number = np.full(len(labelled), -1)
+        for each in np.unique(classes):
+            members = rng.permutation(np.flatnonzero(classes == each))
+            if len(members) > 1:
+                number[members] = (np.arange(len(members)) + rng.integers(folds)) % folds
+        for fold in range(folds):
+            held = labelled[number == fold]
+            if len(held):
+                kept = tuple(np.setdiff1d(labelled, held).tolist())
+                changed = {"labelled": kept, "name": f"{split.name}-repeat{repeat}-fold{fold}"}
+                found.append(Fold(repeat, split.model_copy(update=changed), held))
+    return found
+
+
+def cross_validate(
+    run: Run, dataset: Dataset, device: torch.device, console: Console
+) -> tuple[dict[str, Any], Outputs] | None:
+    """Errors of the method and its baselines over held-out labels; None if there are too few labels to tell.
+
+    Also the method's outputs for each held-out label, from the first repeat.
+
+    Finished folds are kept in the run's folder, so that an interrupted run repeats none of them.
+    """
+    config = run.config
+    folds = folds_of(run.split, dataset.labels, config.run.folds, config.run.repeats, config.run.seed)
+    if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
+        return None
+    trainers: dict[str, Trainer] = {**trainers_of(config, dataset, device), **rivals_of(config, dataset)}
+    path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
+    for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
+        for name, train in trainers.items():
+            key, shape = f"{name}/{number}", (len(fold.held), len(dataset.classes))
+            if key not in found or not _are_logits(found[key], shape):
+                found[key] = train(fold.split, fold.held).numpy()
+        _write(path, found)
+    if len({len(found[f"{OURS}/{number}"]) for number in range(len(folds))}) > 1:
+        raise UserError(f"{path} is damaged (the folds have different heads); delete it to cross-validate again")
+    wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
+    once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
+    rows = np.concatenate([folds[number].held for number in once])
+    logits = np.concatenate([found[f"{OURS}/{number}"] for number in once], axis=1)
+    outputs = Outputs(torch.from_numpy(logits), dataset.labels[rows], rows)
+    return summary(wrong, config.run.repeats, len(folds)), outputs
+
+
+Trainer = Callable[[Split, NDArray[np.int64]], Tensor]  # split, rows -> logits (H, n, C)
+
+
+def trainers_of(config: Config, dataset: Dataset, device: torch.device) -> dict[str, Trainer]:
+    """How the method and each baseline are trained on a fold: as the final models, with fewer labels."""
+
+    def of(config: Config) -> Trainer:
+        def train(split: Split, rows: NDArray[np.int64]) -> Tensor:
+            net = trained_net(config, dataset, split, device)
+            return head_logits(net, inputs_of(config, dataset, split), rows)
+
+        return train
+
+    def logistic(split: Split, rows: NDArray[np.int64]) -> Tensor:
+        net = logistic_net(config, dataset, split)
+        return head_logits(net, inputs_of(config, dataset, split), rows)
+
+    trainers = {OURS: of(config)}
+    if config.method.views.any_unlabelled:
+        trainers[LABELLED_ONLY] = of(baseline_config(config))
+    if uses_logistic(config, dataset):
+        trainers[LOGISTIC] = logistic
+    return trainers
+
+
+def mistakes(
+    name: str, folds: Sequence[Fold], found: Mapping[str, NDArray], labels: Tensor, rule: str
+) -> dict[int, list[bool]]:
+    """For each labelled row, whether it was misclassified in each repeat."""
+    wrong: dict[int, list[bool]] = {}
+    for number, fold in enumerate(folds):
+        logits = torch.from_numpy(found[f"{name}/{number}"])
+        predicted = ensemble_probabilities(logits, rule).argmax(dim=-1)
+        for row, mistaken in zip(fold.held.tolist(), (predicted != labels[fold.held]).tolist(), strict=True):
+            wrong.setdefault(row, []).append(mistaken)
+    return wrong
+
+
+def summary(wrong: Mapping[str, Mapping[int, Sequence[bool]]], repeats: int, folds: int) -> dict[str, Any]:
+    """What result.json says: the errors, and whether a baseline is clearly better than the method."""
+    rates = {name: np.array([np.mean(each) for each in rows.values()]) for name, rows in wrong.items()}
+    estimates = {name: asdict(estimate(rate)) for name, rate in rates.items()}
+    baselines = [name for name in rates if name != OURS]
+    best = min(baselines, key=lambda name: rates[name].mean(), default=None)
+    against = None
+    if best is not None:
+        low, high, clear = paired_rates(rates[OURS], rates[best])
+        difference = 100 * float((rates[OURS] - rates[best]).mean())
+        word = "no clear difference" if not clear else "helped" if difference < 0 else "hurt"
+        against = {"baseline": best, "difference": difference, "low": low, "high": high, "word": word}
+    return {
+        "images": len(rates[OURS]),
+        "folds": folds // repeats,
+        "repeats": repeats,
+        "errors": estimates,
+        "against": against,
+    }
+
+
+def estimate(rates: NDArray[np.float64]) -> Estimate:
+    """The mean over images, and Wilson's interval for as many images: repeats do not make more of them."""
+    mean, images = float(rates.mean()), len(rates)
+    bounds = [error_interval(whole, images) for whole in (int(np.floor(mean * images)), int(np.ceil(mean * images)))]
+    return Estimate(100 * mean, min(bounds[0][0], bounds[1][0]), max(bounds[0][1], bounds[1][1]))
+
+
+def paired_rates(ours: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float, bool]:
+    """The 95 % bootstrap interval of the difference over images, and whether it is clear by a sign test too."""
+    differences = ours - other
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
+    low, high = np.quantile(100 * differences[drawn].mean(axis=1), [0.025, 0.975])
+    worse, better = int((differences > 0).sum()), int((differences < 0).sum())
+    agrees = worse + better > 0 and sign_test(worse, better) < CHANCE
+    return float(low), float(high), bool(agrees and low * high > 0)
+
+
+def _read(path: Path) -> dict[str, NDArray]:
+    if not path.exists():
+        return {}
+    try:
+        return read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({reason(error)}); delete it to cross-validate again") from error
+
+
+def _are_logits(array: NDArray, shape: tuple[int, int]) -> bool:
+    """Of one or more heads, for so many images and classes."""
+    heads, *rest = array.shape or (0,)
+    return array.dtype == np.float32 and heads > 0 and tuple(rest) == shape and bool(np.isfinite(array).all())
+
+
+def _write(path: Path, found: Mapping[str, NDArray]) -> None:
+    content = io.BytesIO()
+    np.savez(content, **found)  # type: ignore[arg-type]
+    write_whole(path, content.getvalue())

@@ -1,0 +1,106 @@
+"""The final evaluation of a finished run: the numbers of result.json."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cotrain.data import Dataset
+from cotrain.data.dataset import evenly
+from cotrain.evaluation.calibration import fitted_on
+from cotrain.evaluation.head_stats import warnings_of_heads, warnings_of_log
+from cotrain.evaluation.results import Results
+from cotrain.evaluation.verdict import verdict
+from cotrain.inference.model import model_of
+from cotrain.ops import all_agree
+from cotrain.runs.log import read_log
+from cotrain.runs.run import SCORES, Run
+from cotrain.runs.scores import HELD_OUT, Outputs, read_outputs, write_outputs
+
+AGREEMENT_IMAGES = 10_000  # unlabelled images, at most
+
+
+def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Outputs | None = None) -> dict[str, Any]:
+    """Errors and calibration on the test images, and how often the heads agree on unlabelled images.
+
+    A temperature is fitted on the validation images, or on `held_out` labelled images from cross-validation. `keep`
+    stores the outputs for all of them in the run's folder.
+    """
+    run.check_data(dataset)
+    model = model_of(run)
+    unlabelled = model.logits_of(dataset, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
+    predicted = unlabelled.argmax(dim=-1)
+    parts = {
+        part: Outputs(model.logits_of(dataset, np.asarray(rows)), dataset.labels[list(rows)], np.asarray(rows))
+        for part, rows in (("test", run.split.test), ("valid", run.split.valid))
+        if rows
+    }
+    if keep:
+        write_outputs(run.scores_path, parts | ({HELD_OUT: held_out} if held_out else {}))
+    test, valid, rule = parts.get("test"), parts.get("valid", held_out), run.config.run.ensemble
+    temperature, log = fitted_on(valid, rule), read_log(run.log_path)
+    results = Results(test, rule, temperature) if test else None
+    last_errors = [row["test_error"] for row in log if "test_error" in row]
+    return {
+        "test_error": results and results.error,
+        "test_interval": results and list(results.interval),
+        "median_test_error": median(last_errors) if last_errors else None,
+        "ece": results and results.ece,
+        "aurc": results and results.aurc,
+        **recalls(results or (Results(held_out, rule) if held_out else None), dataset.classes),
+        "head_errors": results and results.heads.errors,
+        "temperature": temperature,
+        "temperature_fitted_on": valid
+        and {
+            "held_out_images" if valid is held_out else "valid_images": len(valid.rows),
+            "wrong": Results(valid, rule).wrong,
+        },
+        "calibration": results and results.calibration,
+        "heads": results and asdict(results.heads),
+        "warnings": [*collapse(parts, predicted, rule), *warnings_of_log(log)],
+        "agreement": all_agree(predicted).double().mean().item(),
+        "test_images": len(run.split.test),
+    }
+
+
+def recalls(results: Results | None, classes: Sequence[str]) -> dict[str, Any]:
+    """The balanced error, and the recall of each class that has images, in percent with a 95 % confidence interval."""
+    if results is None:
+        return {"balanced_error": None, "recalls": None}
+    found = results.by_class
+    rows = zip(
+        classes, found.images.tolist(), found.recall.tolist(), found.low.tolist(), found.high.tolist(), strict=True
+    )
+    return {
+        "balanced_error": found.balanced_error,
+        "recalls": [
+            {"class": name, "images": images, "recall": recall, "low": low, "high": high}
+            for name, images, recall, low, high in rows
+            if images
+        ],
+    }
+
+
+def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Iterator[str]:
+    """Warn if the heads have become too similar, judged on test images, or on validation images if there are none."""
+    for part, outputs in [*parts.items()][:1]:
+        yield from warnings_of_heads(outputs.logits.argmax(dim=-1), unlabelled, Results(outputs, rule).error, part)
+
+
+def verdict_of(run: Run, part: str = "test") -> dict[str, Any] | None:
+    """The comparison with the better baseline, if there is one and there are such images."""
+    ours, rule = _outputs(run.folder, part), run.config.run.ensemble
+    if ours is None:
+        return None
+    found = {name: _outputs(folder, part) for name, folder in run.baselines.items()}
+    verdicts = [verdict(ours, each, rule, name) for name, each in found.items() if each is not None]
+    return asdict(min(verdicts, key=lambda one: one.labelled_only)) if verdicts else None
+
+
+def _outputs(folder: Path, part: str) -> Outputs | None:
+    path = folder / SCORES
+    return read_outputs(path).get(part) if path.exists() else None

@@ -1,0 +1,306 @@
+"""From data to a finished run: split, labelled-only baseline, training, and one evaluation on the test images."""
+
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+from rich.console import Console
+
+from cotrain.audit.duplicates import leaks
+from cotrain.config import Config
+from cotrain.config.defaults import configured_for_fit, opened
+from cotrain.data import Dataset, Split, draw_split, is_openable
+from cotrain.data.settings import OF_SPLITS
+from cotrain.device import pick_device, pick_precision
+from cotrain.fitting.bank import with_bank
+from cotrain.fitting.baseline import fit_baselines, has_baseline
+from cotrain.fitting.crossvalidation import cross_validate, is_cross_validated
+from cotrain.fitting.evaluate import evaluate, verdict_of
+from cotrain.fitting.findings import findings
+from cotrain.fitting.messages import estimate, heading, seen_before, title_of
+from cotrain.inference.model import METHOD, Model, better_model_of
+from cotrain.model.own import OwnNetwork, own_network
+from cotrain.model.trust import Trust, is_import_path, is_importable
+from cotrain.progress import say
+from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, is_unused, reserve_folder
+from cotrain.training.checks import check_batches, check_trainable
+from cotrain.training.distributed import Ranks, process_group
+from cotrain.training.loop import train
+from cotrain.training.selection import known_shares
+from cotrain.training.state import State
+from cotrain.types import UserError
+
+WORTH_ESTIMATING = 200  # steps
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run: its folder, the contents of result.json, and the model."""
+
+    folder: Path
+    result: Mapping[str, Any]
+    run: Run
+
+    @property
+    def model(self) -> Model:
+        return better_model_of(self.run)
+
+
+def fit(
+    data: str | Path | Dataset | None = None,
+    *,
+    out: str | Path | None = None,
+    config: Config | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "paper",
+    model: Any = None,
+    model_arguments: Mapping[str, Any] | None = None,
+    split: Split | None = None,
+    resume: bool = False,
+    memory: float | None = None,
+    trust_code: bool = False,
+    console: Console | None = None,
+) -> Fitted:
+    """Train on `data` and write everything to the folder `out`.
+
+    `config` comes from a recipe (by default one that suits the data: docs/guide/command-line.md); `settings` change
+    it by dotted keys, such as {"data.labels": 40, "run.seed": 1}. `split` is an existing split to use instead of one
+    drawn from the settings and the seed. `preset` "code" follows the released code where it differs from the paper.
+    With `resume`, an unfinished run in `out` continues from its last checkpoint; `data` can be left out then, and
+    `trust_code` allows the run to import the network that its settings name. A folder of images that needs more than
+    `memory` GB is read from disk during training.
+
+    `model` is a network of your own: a function `build(*, channels, classes, **model_arguments)`, or its import path
+    "package.module:function", which returns (trunk, build_head) or a list of `Stage`; or such a pair or list itself. A
+    trunk given as an object is copied, and training starts from its current weights. See docs/guide/extending.md.
+    """
+    console, changes = console or Console(quiet=True), settings or {}
+    if split is not None and (both := sorted(SPLIT_SETTINGS & changes.keys())):
+        raise UserError(f"both a split and {both[0]} were given; the split already determines it, so drop the setting")
+    if model is not None and "model.backbone" in changes:
+        raise UserError("model= and model.backbone both choose the network; give only one")
+    with process_group() as ranks:
+        if not ranks.first:
+            console = Console(quiet=True)
+        earlier = ranks.from_first(lambda: _earlier(out, trust_code)) if resume else None
+        config = config and config.with_trust(Trust.USER)
+        network = _given(model, earlier)
+        known = earlier.config if earlier else config
+        data = earlier.split.source if data is None and earlier else data
+        if data is None and earlier:
+            raise ranks.error(f"{earlier.folder} was trained on arrays, which it does not contain: pass them as data")
+        if data is None:
+            raise ranks.error("name the data to train on, such as a folder of images: cotrain fit photos/")
+        if earlier and data == earlier.split.source and not is_openable(data):
+            raise ranks.error(earlier.data_missing)
+        chosen = {"model.backbone": network.recorded, **changes} if network else changes
+        dataset = ranks.each(lambda: opened(data, known, chosen, memory, console))
+        ranks.same(dataset.fingerprint, f"the data, {dataset.name},")
+        own = earlier.config if earlier and preset == "paper" else None
+        asked = configured_for_fit(dataset, config or own, preset, chosen, split)
+        if network is not None or model_arguments is not None:
+            asked = asked.with_network(network, model_arguments)
+        ranks.each(lambda: check_trainable(asked, dataset, ranks))
+        run = ranks.from_first(
+            lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
+        ).with_network_of(asked)
+        return Fitted(run.folder, trained(run, dataset, ranks, console), run)
+
+
+def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
+    """The user's network. If the earlier run's network cannot be imported, assume that it is this one."""
+    if model is None:
+        return None
+    network = own_network(model)
+    known = earlier.config.model.backbone if earlier else network.recorded
+    unavailable = is_import_path(known) and not is_importable(known)
+    return replace(network, recorded=known) if unavailable else network
+
+
+def _write_report(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.card import write_card  # matplotlib is slow to import
+    from cotrain.report.page import write_report
+
+    write_report(run, dataset)
+    write_card(run)
+
+
+def _track_figures(run: Run, dataset: Dataset) -> None:
+    from cotrain.report.tensorboard import track_figures  # matplotlib is slow to import
+
+    track_figures(run, dataset)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A larger job that a run is part of."""
+
+    title: str  # of this run
+    seconds_after: float  # time that the remaining runs will take
+
+
+def trained(
+    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: Job | None = None
+) -> Mapping[str, Any]:
+    """Train unless the run is finished, write its report, and return its result.
+
+    A run that is part of a larger job prints only its progress.
+    """
+    if part_of is None and ranks.from_first(lambda: run.result) is None:
+        for line in heading(run, dataset, pick_device(run.config.run.device, ranks.local), ranks):
+            say(console, line)
+    with _resumable(run, "the same command" if part_of else None):
+        dataset = with_bank(dataset, run.config, console, ranks)
+    result = _result(run, dataset, ranks, console, part_of)
+    if run.config.run.report:
+        ranks.from_first(lambda: _write_report(run, dataset))
+    if run.config.run.track == "tensorboard":
+        ranks.from_first(lambda: _track_figures(run, dataset))
+    return result
+
+
+def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: Job | None) -> Mapping[str, Any]:
+    if (known := ranks.from_first(lambda: run.result)) is not None:
+        return known
+    with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
+        device = pick_device(run.config.run.device, ranks.local)
+        if part_of is None:
+            begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
+            long = run.config.optim.steps >= WORTH_ESTIMATING or dataset.bank is not None
+            if long and not run.config.run.compile and not begun:
+                say(console, estimate(run, dataset, device, ranks))
+        baselines = fit_baselines(run, dataset, device, ranks, console) if has_baseline(run, dataset) else {}
+        job = part_of or Job(title_of(run.config.method), 0.0)
+        warm = run.config.run.warm_start and LABELLED_ONLY in baselines
+        weights = ranks.from_first(lambda: Run.open(run.baseline_folder).read_model()[0]) if warm else None
+        state = train(run, dataset, device, console, job.title, ranks, job.seconds_after, weights)
+        wanted = is_cross_validated(run.config, dataset)
+        checked = ranks.from_first(lambda: cross_validate(run, dataset, device, console)) if wanted else None
+
+        def finish() -> dict[str, Any]:
+            facts = _facts(run, dataset, state, device, ranks)
+            summary, held_out = checked or (None, None)
+            result = evaluate(run, dataset, keep=True, held_out=held_out)
+            for name in (LABELLED_ONLY, *baselines):
+                result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
+            result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
+            on_validation = verdict_of(run, "valid") if baselines else None
+            result["validation"] = on_validation
+            result["used"] = better_model(summary, on_validation, from_scratch=not dataset.has_features)
+            found = findings(run, dataset, held_out)
+            result["warnings"] += found.pop("warnings")
+            result |= found
+            result["warnings"] += [warning] if (warning := seen_before(run.config, dataset)) else []
+            run.finish(result)
+            return result
+
+        return ranks.from_first(finish)
+
+
+def better_model(
+    summary: Mapping[str, Any] | None, on_validation: Mapping[str, Any] | None = None, *, from_scratch: bool = False
+) -> str:
+    """The model that `predict` uses: the method's, unless a baseline was better on held-out labels.
+
+    These are the labels of cross-validation, or of the validation images. On pretrained features unlabelled images
+    usually help, so a baseline must be clearly better. From scratch they often do harm, and fewer mistakes are enough.
+    """
+    if summary is None:
+        if on_validation is None:
+            return METHOD
+        hurt = on_validation["word"] == "hurt" or (from_scratch and on_validation["difference"] > 0)
+        return on_validation["against"] if hurt else METHOD
+    against = summary["against"]
+    hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
+    return against["baseline"] if hurt else METHOD
+
+
+@contextmanager
+def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
+    """Rank 0 holds the lock for all ranks."""
+    with ExitStack() as held:
+        ranks.from_first(lambda: held.enter_context(run.locked()))
+        yield
+
+
+def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks: Ranks) -> dict[str, Any]:
+    """What is needed to interpret and reproduce a result."""
+    return {
+        "steps": state.step,
+        "seconds": round(state.seconds, 1),
+        "seed": run.config.run.seed,
+        "labels": len(run.split.labelled),
+        "unlabelled": len(run.split.unlabelled),
+        "labels_by_class": dataset.labels[list(run.split.labelled)].bincount(minlength=len(dataset.classes)).tolist(),
+        "classes": len(dataset.classes),
+        "method": run.config.method.name,
+        "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
+        "split": run.split.hash,
+        "split_name": run.split.name,
+        "data": dataset.source or dataset.name,
+        "leaks": len(leaks(dataset, run.split)),
+        "device": str(device),
+        "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
+        "ranks": ranks.size,
+        "versions": {**versions(), **{package["package"]: package["version"] for package in run.packages.values()}},
+        "command": run.command,
+    }
+
+
+@contextmanager
+def _resumable(run: Run, resume_command: str | None) -> Iterator[None]:
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as stop:
+        what = str(stop) or "interrupted; the newest checkpoint is kept"
+        raise Interrupted(f"{what}; resume with: {resume_command or run.resume_command}") from stop
+
+
+def _earlier(out: str | Path | None, trust_code: bool) -> Run:
+    if out is None:
+        raise UserError("--resume needs --out, the folder of the run to resume")
+    folder = Path(out)
+    if is_unused(folder):
+        raise UserError(f"{folder} has nothing to resume yet; omit --resume to start the run")
+    run = Run.open(folder)
+    return run.trusting_code() if trust_code else run
+
+
+SPLIT_SETTINGS = {f"data.{name}" for name in OF_SPLITS}
+
+
+def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Split | None) -> Run:
+    if split is None:
+        split = draw_split(dataset, config.data, config.run.seed)
+    split.check_fits(dataset, f"split {split.name}")
+    split.check_usable(dataset)
+    check_batches(config, split)
+    known_shares(config, dataset)  # a bad table is refused before anything is computed
+    folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
+    return Run.create(folder, config, split, shlex.join(sys.argv))
+
+
+def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> Run:
+    run.check_data(dataset)
+    return run.resumed(config, split or run.split)
+
+
+def versions() -> dict[str, str]:
+    return {
+        "cotrain": version("cotrain"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pillow": PIL.__version__,
+        "numba": version("numba"),
+    }

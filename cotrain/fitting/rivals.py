@@ -1,0 +1,70 @@
+"""What else one would do with a table: a random forest on the labelled rows, and label spreading over all rows.
+
+They are only compared with, by cross-validation: a run has no model of them to predict with.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotrain.config import Config
+from cotrain.data import Dataset, Split
+from cotrain.data.dataset import UNLABELLED
+from cotrain.training.state import inputs_of
+
+FOREST, SPREADING = "random_forest", "label_spreading"
+MOST_ROWS = 20_000  # for label spreading: its exact search for neighbours would take longer than training
+LEAST = 1e-6  # of a probability
+CPU = torch.device("cpu")
+
+
+def rivals_of(config: Config, dataset: Dataset) -> dict[str, "Rival"]:
+    if dataset.features is None or not config.wants_baseline:
+        return {}
+    rivals: dict[str, Rival] = {FOREST: Forest(config, dataset)}
+    if len(dataset.train) <= MOST_ROWS:
+        rivals[SPREADING] = Spreading(config, dataset)
+    return rivals
+
+
+class Rival:
+    """A classifier of scikit-learn: (split, rows) -> logits (1, n, C) of these rows."""
+
+    def __init__(self, config: Config, dataset: Dataset) -> None:
+        self.config, self.dataset = config, dataset
+
+    def __call__(self, split: Split, rows: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self.probabilities(split, rows).clip(LEAST)).log().float()[None]
+
+    def probabilities(self, split: Split, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def inputs(self, split: Split, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        return inputs_of(self.config, self.dataset, split).plain(rows, CPU).flatten(1).numpy()
+
+
+class Forest(Rival):
+    def probabilities(self, split: Split, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        from sklearn.ensemble import RandomForestClassifier  # slow to import
+
+        labelled = np.asarray(split.labelled)
+        model = RandomForestClassifier(random_state=self.config.run.seed % 2**32)
+        model.fit(self.inputs(split, labelled), self.dataset.labels[labelled].numpy())
+        found = np.zeros((len(rows), len(self.dataset.classes)))
+        found[:, model.classes_] = model.predict_proba(self.inputs(split, rows))
+        return found
+
+
+class Spreading(Rival):
+    def probabilities(self, split: Split, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        from sklearn.semi_supervised import LabelSpreading  # slow to import
+
+        every = np.union1d(split.trained_on, rows)
+        known = np.full(len(every), UNLABELLED)
+        labelled = np.asarray(split.labelled)
+        known[np.searchsorted(every, labelled)] = self.dataset.labels[labelled].numpy()
+        model = LabelSpreading(kernel="knn", max_iter=100).fit(self.inputs(split, every), known)
+        found = np.zeros((len(rows), len(self.dataset.classes)))
+        found[:, model.classes_] = np.nan_to_num(model.label_distributions_[np.searchsorted(every, rows)])
+        return found
