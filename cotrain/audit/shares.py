@@ -6,6 +6,7 @@ Wang and Smola, 2018). A few labels per class tell too little about confusion, s
 """
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from cotrain.storage.cells import class_of
 from cotrain.storage.reading import read_bytes, reason
 from cotrain.types import UserError
 
@@ -74,14 +76,16 @@ def _most_likely(labels: NDArray, predicted: NDArray, times: Shares, counts: Sha
 def read_shares(path: Path, classes: Sequence[str]) -> Shares:
     """A table with the columns class and share, one row per class; the shares sum to 1."""
     try:
-        rows = [*csv.DictReader(read_bytes(path).decode("utf-8-sig").splitlines())]
-    except (OSError, ValueError) as error:
+        rows = [*csv.DictReader(io.StringIO(read_bytes(path).decode("utf-8-sig"), newline=""))]
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot read the class shares {path} ({reason(error)})") from error
     shares = np.full(len(classes), np.nan)
     for number, row in enumerate(rows, start=2):
         name, written = row.get("class"), row.get("share")
         if name is None or written is None:
             raise UserError(f"{path}: line {number} needs the columns class and share")
+        if (known := class_of(name)) is not None and name not in classes:
+            name = known  # as other tables of cotrain's write it
         if name not in classes:
             raise UserError(
                 f"{path}: line {number} names the class {name!r}, which is not one of: {', '.join(classes)}"

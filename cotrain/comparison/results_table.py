@@ -1,12 +1,10 @@
 """A small table of strings, as text, CSV, Markdown and LaTeX."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotrain.storage.cells import safe
+from cotrain.storage.cells import csv_line, safe
 from cotrain.storage.writing import write_whole
 
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
@@ -32,10 +30,7 @@ class Table:
 
     @property
     def csv(self) -> str:
-        text = io.StringIO()
-        lines = [[*self.columns], *self.rows]
-        csv.writer(text, lineterminator="\n").writerows([map(_for_spreadsheets, line) for line in lines])
-        return text.getvalue()
+        return "".join(csv_line(map(_for_spreadsheets, line)) for line in ([*self.columns], *self.rows))
 
     @property
     def markdown(self) -> str:

@@ -7,7 +7,7 @@ It reads one JSON task per line and answers each with one line. Pixels that are 
 import hashlib
 import json
 import os
-import stat
+import runpy
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+
+if __name__ == "__main__":  # the worker cannot wait for the package
+    REGULAR = os.path.join(os.path.dirname(os.path.dirname(__file__)), "storage", "regular.py")
+    open_regular = runpy.run_path(REGULAR)["open_regular"]
+else:
+    from cotrain.storage.regular import open_regular
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"}
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
@@ -48,21 +54,14 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _check_file(path)
-            with Image.open(path, formats=FORMATS) as file:
-                _check_size(*file.size)
-                yield file
+            with open_regular(path) as content:
+                if os.fstat(content.fileno()).st_size == 0:
+                    raise Unreadable("the file is empty")
+                with Image.open(content, formats=FORMATS) as file:
+                    _check_size(*file.size)
+                    yield file
     except Exception as error:  # Pillow's readers raise all kinds of errors on damaged files
         raise Unreadable(_reason(error)) from error
-
-
-def _check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse pipes and devices, which may block for ever."""
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("it is not a regular file")
-    if status.st_size == 0:
-        raise Unreadable("the file is empty")
 
 
 def _check_size(width: int, height: int) -> None:
@@ -76,6 +75,8 @@ def _check_size(width: int, height: int) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory to decode it"
+    if isinstance(error, UnidentifiedImageError):
+        return "it is not an image of a known format"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return " ".join(str(error).split()) or type(error).__name__

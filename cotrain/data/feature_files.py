@@ -3,14 +3,15 @@
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.data.label_table import guess_delimiter, records_of, text_of
 from cotrain.data.memory import check_room
-from cotrain.storage.reading import array_in, decoded, open_file, reason
+from cotrain.storage.reading import array_in, decoded, reason
+from cotrain.storage.regular import open_regular
 from cotrain.types import UserError
 
 Table = dict[str, NDArray]
@@ -60,7 +61,7 @@ def read_parquet(path: Path) -> Table:
     except ImportError as error:
         raise UserError(f"{path} needs the package pyarrow: pip install 'cotrain[parquet]'") from error
     try:
-        with open_file(path) as file:
+        with open_regular(path) as file:
             table = decoded(lambda: pyarrow.parquet.read_table(file))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a readable Parquet file ({reason(error)})") from error
@@ -82,43 +83,43 @@ def _values(column: Any, kind: Any) -> NDArray:
 def read_npz(path: Path) -> dict[str, Any]:
     """Its arrays. Those that are not compressed are mapped, not read: `np.savez` writes such files."""
     try:
-        open_file(path).close()  # refuses what is not a regular file
-        return decoded(lambda: _arrays(path))
+        with open_regular(path) as file:
+            return decoded(lambda: _arrays(path, file))
     except UserError:
         raise
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a readable .npz file of plain arrays ({reason(error)})") from error
 
 
-def _arrays(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as file:
-        members = [each for each in file.infolist() if each.filename.endswith(".npy")]
+def _arrays(path: Path, file: IO[bytes]) -> dict[str, Any]:
+    with zipfile.ZipFile(file) as archive:
+        members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
     packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
     check_room(str(path), sum(each.file_size for each in packed) / 1e9)
     found = {
-        each.filename.removesuffix(".npy"): mapped(path, each)
+        each.filename.removesuffix(".npy"): mapped(file, each)
         for each in members
         if each.compress_type == zipfile.ZIP_STORED
     }
     if packed:
-        with np.load(path, allow_pickle=False) as arrays:
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
             names = [each.filename.removesuffix(".npy") for each in packed]
             found |= {name: array_in(arrays, name) for name in names}
     return found
 
 
-def mapped(path: Path, member: zipfile.ZipInfo) -> NDArray:
+def mapped(file: IO[bytes], member: zipfile.ZipInfo) -> NDArray:
     """An uncompressed array inside an .npz file, as a memory map."""
-    with open(path, "rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(LOCAL_HEADER)
-        name, extra = struct.unpack("<HH", header[26:30])
-        file.seek(name + extra, 1)
-        read = np.lib.format.read_array_header_1_0 if np.lib.format.read_magic(file) == (1, 0) else READ_LATER
-        shape, fortran, dtype = read(file)
-        offset = file.tell()
+    file.seek(member.header_offset)
+    header = file.read(LOCAL_HEADER)
+    name, extra = struct.unpack("<HH", header[26:30])
+    file.seek(name + extra, 1)
+    read = np.lib.format.read_array_header_1_0 if np.lib.format.read_magic(file) == (1, 0) else READ_LATER
+    shape, fortran, dtype = read(file)
+    offset = file.tell()
     if dtype.hasobject:
         raise ValueError(f"{member.filename} holds Python objects")
     if 0 in shape or not shape:
         return np.zeros(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+    return np.memmap(file, dtype, "r", offset, shape, "F" if fortran else "C")

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.storage.location import home
 from cotrain.storage.reading import read_json
+from cotrain.storage.regular import open_regular
 from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 
@@ -293,5 +294,5 @@ def _size(path: Path) -> int:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

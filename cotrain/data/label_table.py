@@ -5,25 +5,17 @@ import csv
 import io
 import os
 import posixpath
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
 from cotrain.data.decode import SUFFIXES
-from cotrain.storage.cells import from_safe
+from cotrain.storage.cells import class_of, from_safe_path, nfc
 from cotrain.storage.reading import read_bytes, reason
 from cotrain.types import UserError
 
 DELIMITERS = (",", ";", "\t", "|")
-NO_LABEL = {
-    "",
-    "nan",
-    "NaN",
-    "unlabelled",
-    "unlabeled",
-}  # pandas writes nan for an empty cell
 MINUS_ONE = "-1"  # unlabelled too, if all other classes are numbers
 
 # Guesses for column names, in order of preference.
@@ -89,18 +81,19 @@ def read_sheet(file: Path, *, path_column: str | None = None, label_column: str 
             )
         if not cells[path_at].strip():
             raise UserError(f"{where} has no image path; add one or remove the line")
-        label = from_safe(_nfc(cells[label_at].strip()))
-        rows.append(LabelRow(line, cells[path_at], None if label in NO_LABEL else label))
+        rows.append(LabelRow(line, cells[path_at], class_of(cells[label_at])))
     if not rows:
         raise UserError(f"{file} has no rows below its header; add one line per labelled image")
-    cells_of = [cells for _, cells in numbered]
-    return Sheet(delimiter, header, path_at, label_at, cells_of, _without_minus_one(rows))
+    records = [cells for _, cells in numbered]
+    minus_one = [cells[label_at].strip() == MINUS_ONE for cells in records]
+    return Sheet(delimiter, header, path_at, label_at, records, _without(minus_one, rows))
 
 
-def _without_minus_one(rows: list[LabelRow]) -> list[LabelRow]:
-    """If classes are numbers, -1 means unlabelled, as in scikit-learn."""
-    numbers = all(row.label.isdigit() or row.label == MINUS_ONE for row in rows if row.label is not None)
-    return [replace(row, label=None) if numbers and row.label == MINUS_ONE else row for row in rows]
+def _without(minus_one: list[bool], rows: list[LabelRow]) -> list[LabelRow]:
+    """If classes are numbers, -1 means unlabelled, as in scikit-learn. The class '-1 has an apostrophe."""
+    each = list(zip(minus_one, rows, strict=True))
+    numbers = all(is_one or row.label.isdigit() for is_one, row in each if row.label is not None)
+    return [replace(row, label=None) if numbers and is_one else row for is_one, row in each]
 
 
 def text_of(file: Path) -> str:
@@ -268,7 +261,7 @@ class _Finder:
     def _indices(self, key: Callable[[str], str]) -> dict[str, list[int]]:
         indices: dict[str, list[int]] = {}
         for index, file in enumerate(self.files):
-            indices.setdefault(key(_nfc(file)), []).append(index)
+            indices.setdefault(key(nfc(file)), []).append(index)
         return indices
 
     def __call__(self, row: LabelRow) -> int | None:
@@ -284,16 +277,17 @@ class _Finder:
     def _fits(self, written: str) -> Iterator[list[int] | None]:
         """The files that match each reading of the path, the most literal reading first."""
         yield self.as_written.get(written)
-        yield self.by_path.get(_nfc(written))
+        yield self.as_written.get(from_safe_path(written))
+        yield self.by_path.get(nfc(written))
         path = posixpath.normpath(written.strip().replace("\\", "/"))
-        readings = [_nfc(path), *self._inside(path)]
+        readings = [nfc(path), *self._inside(path)]
         for reading in readings:
             yield self.by_path.get(reading)
         for reading in readings:
             yield self.by_stem.get(reading)
         if "/" not in path:
-            yield self.by_name.get(_nfc(path))
-            yield self.by_name_stem.get(_nfc(path))
+            yield self.by_name.get(nfc(path))
+            yield self.by_name_stem.get(nfc(path))
 
     def _inside(self, path: str) -> Iterator[str]:
         """An absolute path, or one relative to the table, rewritten relative to the image folder."""
@@ -309,10 +303,6 @@ def _stem(path: str) -> str:
 
 
 def _relative(path: str, folder: str) -> Iterator[str]:
-    path, folder = _nfc(path).replace(os.sep, "/"), _nfc(folder).replace(os.sep, "/").rstrip("/") + "/"
+    path, folder = nfc(path).replace(os.sep, "/"), nfc(folder).replace(os.sep, "/").rstrip("/") + "/"
     if path.startswith(folder):
         yield path[len(folder) :]
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)

@@ -1,6 +1,5 @@
 """What `fit` finds out about a folder as it is: images of no class, doubtful labels, and how large the classes are."""
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -32,7 +31,7 @@ from cotrain.ops import ensemble_probabilities
 from cotrain.progress import worded
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
-from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.cells import class_cell, csv_line, safe_path
 from cotrain.storage.writing import write_pieces
 from cotrain.training.selection import Selection, selection_of
 
@@ -174,12 +173,12 @@ def without_pseudo_labels(predicted: NDArray[np.int64], dataset: Dataset) -> Ite
 
 def _stranger_rows(found: Strangers, left_out: NDArray[np.bool_], dataset: Dataset) -> Iterator[Sequence[object]]:
     for row, p_value, label, left in zip(found.rows.tolist(), found.p_values, found.predicted, left_out, strict=True):
-        yield (_path(dataset, row), row, f"{p_value:.6f}", safe(dataset.classes[label]), "yes" if left else "no")
+        yield (_path(dataset, row), row, f"{p_value:.6f}", class_cell(dataset.classes[label]), "yes" if left else "no")
 
 
 def _suspect_rows(suspects: Sequence[Suspect], dataset: Dataset) -> Iterator[Sequence[object]]:
     for one in suspects:
-        names = (safe(dataset.classes[one.label]), safe(dataset.classes[one.proposed]))
+        names = (class_cell(dataset.classes[one.label]), class_cell(dataset.classes[one.proposed]))
         numbers = (f"{one.of_label:.6f}", f"{one.of_proposed:.6f}")
         yield (_path(dataset, one.row), one.row, *names, *numbers, "yes" if one.disputed else "no")
 
@@ -189,12 +188,4 @@ def _path(dataset: Dataset, row: int) -> str:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    line: Any = csv.writer(Returning(), lineterminator="\n").writerow
-    write_pieces(path, (line(row).encode(errors="surrogateescape") for row in chain([columns], rows)))
-
-
-class Returning:
-    """A file for the csv module that returns every line instead of keeping it."""
-
-    def write(self, line: str) -> str:
-        return line
+    write_pieces(path, (csv_line(row).encode(errors="surrogateescape") for row in chain([columns], rows)))

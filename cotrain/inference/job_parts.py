@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted, joined
 from cotrain.storage.reading import read_arrays, read_json, reason
+from cotrain.storage.regular import open_regular
 from cotrain.storage.writing import is_partial, write_json, write_whole
 from cotrain.types import UserError
 
@@ -124,7 +125,7 @@ class Saver:
 
 def job_facts(model_file: Path, paths: Sequence[str], **options: Any) -> dict[str, Any]:
     """What must be the same when a job is resumed."""
-    with open(model_file, "rb") as file:
+    with open_regular(model_file) as file:
         model = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     images = hashlib.blake2b(digest_size=16)
     for path in paths:

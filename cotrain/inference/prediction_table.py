@@ -1,6 +1,5 @@
 """The table of predictions: its rows, their order, and how they are written as CSV or Parquet."""
 
-import csv
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.inference.streaming import UNREADABLE, Predicted, joined
-from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.cells import class_cell, csv_line, safe, safe_path
 from cotrain.types import UserError
 
 Row = dict[str, str | int | float]
@@ -113,10 +112,13 @@ def by_confidence(records: NDArray[np.void]) -> NDArray[np.int64]:
 
 def csv_writer(file: TextIO, names: Sequence[str]) -> Write:
     """Write the header, and return a function that writes rows with probabilities rounded to six digits."""
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    file.write(csv_line(names))
 
-    return lambda rows: writer.writerows(map(_as_cells, rows))
+    def write(rows: Sequence[Row]) -> None:
+        cells = map(_as_cells, rows)
+        file.writelines(csv_line(row.get(name, "") for name in names) for row in cells)
+
+    return write
 
 
 def _as_cells(row: Row) -> Row:
@@ -124,7 +126,7 @@ def _as_cells(row: Row) -> Row:
     shown = {name: row.get(name, "") for name in ("probability", BELONGS)}
     rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()}
     texts = {} if PATH not in row else {PATH: safe_path(str(row[PATH]))}
-    texts |= {"class": safe(str(row["class"])), "error": safe(str(row["error"]))}
+    texts |= {"class": class_cell(row["class"]) if row["class"] else "", "error": safe(str(row["error"]))}
     return {**row, **texts, **rounded}
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from cotrain.data.label_table import MINUS_ONE, NO_LABEL
+from cotrain.data.label_table import MINUS_ONE
+from cotrain.storage.cells import NO_LABEL
 from cotrain.types import UserError
 
 STRANGER = 0  # the value of an image that belongs to no class; classes are numbered from 1

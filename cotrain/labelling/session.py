@@ -1,6 +1,5 @@
 """One `cotrain label`: the images, what people say about them, the model that learns from it, and what to show next."""
 
-import os
 import random
 import threading
 import time
@@ -18,6 +17,7 @@ from cotrain.labelling.finish import Finishing
 from cotrain.labelling.images import NotShown, Outside, Pictures
 from cotrain.labelling.learning import Known, Order
 from cotrain.labelling.trainer import Model, Prepare, Task, Trainer
+from cotrain.storage.cells import is_text
 
 LEASE = 120.0  # seconds for which an image that one page shows is not offered to another
 SAVE_AFTER = 0.2  # seconds after a label, so that labels.csv is not written for each of many
@@ -35,7 +35,7 @@ class Session:
         self.finishing, self.order = finishing, order
         self.row_of = {path: row for row, path in enumerate(dataset.paths)}
         self.links = frozenset(row for row, path in enumerate(dataset.paths) if not pictures.is_inside(path))
-        asked = (row for row in dataset.train.tolist() if row not in self.links and _is_text(dataset.paths[row]))
+        asked = (row for row in dataset.train.tolist() if row not in self.links and is_text(dataset.paths[row]))
         self.askable = frozenset(asked)
         self.trainer = Trainer(prepare, self.task, self.bump)
         self.folder_notice = ""
@@ -182,12 +182,3 @@ def folder_notice(folder: Path, paths: Sequence[str]) -> str:
 
 def _images(count: int) -> str:
     return f"{count:,} {'image' if count == 1 else 'images'}"
-
-
-def _is_text(path: str) -> bool:
-    """Whether a label table can hold the path: some file names are no valid text."""
-    try:
-        os.fsencode(path).decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cotrain.model.own import Pair
 from cotrain.model.pretrained import IMAGENET_MEAN, IMAGENET_STD
 from cotrain.model.stages import Backbone, Pretrained, Stage
+from cotrain.storage.regular import open_regular
 from cotrain.types import UserError
 
 COUNTERS = "num_batches_tracked"  # of batch-norm: many files leave them out, and nothing here reads them
@@ -97,7 +98,7 @@ def sha256_of(path: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _sha256(path: Path, changed: int, size: int) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

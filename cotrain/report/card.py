@@ -20,6 +20,7 @@ from cotrain.progress import times, worded
 from cotrain.report.page import BASELINES, WORDS
 from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
 from cotrain.runs.schema import ModelFacts
+from cotrain.storage.reading import read_bytes
 from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
@@ -53,7 +54,7 @@ def write_card(run: Run) -> Path | None:
 
 def is_free(path: Path) -> bool:
     """Whether the file is missing or was written by cotrain and not claimed since."""
-    return not path.exists() or (path.is_file() and OURS.encode() in path.read_bytes())
+    return not path.exists() or (path.is_file() and OURS.encode() in read_bytes(path))
 
 
 def card(run: Run) -> str:

@@ -10,7 +10,9 @@ from cotrain.data import Dataset
 from cotrain.report.pictures import SHOWN, Picture, can_be_drawn, name_of, picture_of_row
 from cotrain.report.rows import ShownRow, cells_of
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
-from cotrain.storage.reading import open_file, reason
+from cotrain.storage.cells import class_of
+from cotrain.storage.reading import reason
+from cotrain.storage.regular import open_regular
 from cotrain.types import UserError
 
 STRANGE = 0.1  # p-value up to which an image is shown
@@ -40,11 +42,14 @@ def doubtful_of(run: Run, dataset: Dataset | None) -> Doubtful | None:
 
 def _stranger(line: dict[str, str]) -> list[str] | None:
     p_value = float(line["belongs"])
-    return [f"{100 * p_value:.1f} %", line["class"]] if p_value <= STRANGE else None
+    return [f"{100 * p_value:.1f} %", class_of(line["class"]) or ""] if p_value <= STRANGE else None
 
 
 def _label(line: dict[str, str]) -> list[str]:
-    return [line["label"], f"{line['proposed']}, {100 * float(line['probability_of_proposed']):.0f} %"]
+    return [
+        class_of(line["label"]) or "",
+        f"{class_of(line['proposed'])}, {100 * float(line['probability_of_proposed']):.0f} %",
+    ]
 
 
 WordsOf = Callable[[dict[str, str]], list[str] | None]
@@ -66,7 +71,7 @@ def _listed(path: Path, dataset: Dataset, words_of: WordsOf) -> list[tuple[int, 
     """The first images of a list, with a few words about each."""
     found: list[tuple[int, list[str]]] = []
     try:
-        with io.TextIOWrapper(open_file(path), "utf-8", errors="surrogateescape", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), "utf-8", errors="surrogateescape", newline="") as file:
             for line in csv.DictReader(file):
                 words, row = words_of(line), int(line["row"])
                 if words is None or len(found) == SHOWN:

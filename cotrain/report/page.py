@@ -34,6 +34,7 @@ from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, dr
 from cotrain.report.test_results import WORDS as TEMPERATURES
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
 from cotrain.runs.scores import HELD_OUT, Outputs
+from cotrain.storage.reading import read_bytes
 from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
@@ -125,7 +126,7 @@ def check_free(path: Path, runs: Sequence[Run]) -> None:
     """Refuse to overwrite a file that cotrain did not write. A report.html in a run's folder counts as ours."""
     if not path.exists() or any(path.resolve() == (run.folder / PAGE).resolve() for run in runs):
         return
-    if path.is_dir() or OURS.encode() not in path.read_bytes()[:4096]:
+    if not path.is_file() or OURS.encode() not in read_bytes(path)[:4096]:
         raise UserError(f"{path} exists already and was not written by cotrain; choose another --out")
 
 

@@ -1,7 +1,6 @@
 """Images for the report, embedded as small PNG files: mistakes, images to label next, and views."""
 
 import base64
-import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from cotrain.evaluation.calibration import predicted_and_confidence
 from cotrain.inference.model import Model
 from cotrain.ops import entropy, js_divergence
 from cotrain.runs.scores import Outputs
-from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.cells import class_cell, csv_line, safe_path
 from cotrain.storage.writing import write_whole
 
 SHOWN = 24  # images per gallery
@@ -167,13 +166,11 @@ def _words(doubt: Doubt) -> str:
 
 
 def write_doubts(path: Path, doubts: list[Doubt]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = [csv_line(COLUMNS)]
     for one in doubts:
         numbers = (f"{one.probability:.6f}", one.heads_agree, f"{one.disagreement:.6f}")
-        writer.writerow((safe_path(one.file), one.row, safe(one.predicted), *numbers))
-    write_whole(path, text.getvalue().encode(errors="surrogateescape"))
+        lines.append(csv_line((safe_path(one.file), one.row, class_cell(one.predicted), *numbers)))
+    write_whole(path, "".join(lines).encode(errors="surrogateescape"))
 
 
 def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) -> list[ViewsOfImage]:

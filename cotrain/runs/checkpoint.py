@@ -11,7 +11,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cotrain.runs.schema import Header
-from cotrain.storage.reading import checked, decoded, open_file, parse_json, reason
+from cotrain.storage.reading import checked, decoded, parse_json, reason
+from cotrain.storage.regular import open_regular
 from cotrain.storage.writing import remove_abandoned, write_whole
 from cotrain.types import UserError
 
@@ -36,7 +37,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any])
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the facts of a file that `write_tensors` wrote."""
     try:
-        open_file(path).close()  # refuses what is not a regular file
+        open_regular(path).close()  # refuses what is not a regular file
         tensors, header, digest = decoded(lambda: _read(path))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or not a safetensors file ({reason(error)})") from error

@@ -14,6 +14,7 @@ from torch import Tensor
 from cotrain.progress import PLAIN_SECONDS, clock, say
 from cotrain.runs.tracking import TensorBoard
 from cotrain.storage.reading import read_bytes, reason
+from cotrain.storage.regular import open_to_append
 from cotrain.storage.writing import write_whole
 from cotrain.types import UserError
 
@@ -53,7 +54,7 @@ class Log:
         kept = "".join(json.dumps(row) + "\n" for row in read_log(path) if row["step"] <= step).encode()
         if not path.exists() or read_bytes(path) != kept:
             write_whole(path, kept)
-        self.file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self.file = open(open_to_append(path, inside=path.parent), "a", encoding="utf-8", newline="\n")  # noqa: SIM115
 
     def write(self, row: Mapping[str, float]) -> None:
         self.file.write(json.dumps(row) + "\n")

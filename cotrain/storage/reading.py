@@ -1,10 +1,7 @@
 """Read files that may be damaged, or not files at all. Whatever is wrong with one is a `UserError` that names it."""
 
-import errno
 import io
 import json
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -13,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
+from cotrain.storage.regular import open_regular
 from cotrain.types import UserError
 
 M = TypeVar("M", bound=BaseModel)
@@ -20,18 +18,9 @@ T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 
 
-def open_file(path: Path) -> IO[bytes]:
-    """Open a regular file for reading. Others are refused: reading a pipe or a device may take for ever."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "It is not a regular file", os.fspath(path))
-
-
-def read_bytes(path: Path) -> bytes:
-    """As `Path.read_bytes`, for regular files only."""
-    with open_file(path) as file:
+def read_bytes(path: Path, *, inside: Path | None = None) -> bytes:
+    """As `Path.read_bytes`, for regular files only. With `inside`, links out of that folder are refused."""
+    with open_regular(path, inside=inside) as file:
         return file.read()
 
 
@@ -70,7 +59,7 @@ def first_problem(error: ValidationError) -> str:
 
 def read_arrays(path: Path, check: Callable[[int], object] = lambda size: None) -> Arrays:
     """The arrays of an .npz file. `check` gets the number of bytes that they say they take, before they are read."""
-    with open_file(path) as file:
+    with open_regular(path) as file:
         return decoded(lambda: _arrays(file, check))
 
 

@@ -149,7 +149,7 @@ def test_pipes_and_loops_are_unreadable_and_do_not_block(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
     _, errors = read_images([str(tmp_path / "pipe.png"), str(tmp_path / "loop.png")], (8, 8, 1))
-    assert errors == ["it is not a regular file", "Too many levels of symbolic links"]
+    assert errors == ["It is not a regular file", "Too many levels of symbolic links"]
 
 
 def test_files_are_sorted_as_paths_are(tmp_path: Path) -> None:

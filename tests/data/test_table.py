@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotrain import UserError
-from cotrain.data.label_table import NO_LABEL, LabelRow, match, read_table
+from cotrain.data.label_table import LabelRow, match, read_table
+from cotrain.storage.cells import NO_LABEL
 
 ROWS = [LabelRow(2, "a.jpg", "cat"), LabelRow(3, "b.jpg", "dog")]
 TEXT = "path,label\na.jpg,cat\nb.jpg,dog\n"

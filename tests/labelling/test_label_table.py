@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotrain.data.label_table import NO_LABEL, match, read_table
+from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
 from cotrain.labelling.book import Book
 from cotrain.labelling.events import Refused, class_name
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import Edited, LabelTable
+from cotrain.storage.cells import NO_LABEL
 from cotrain.types import UserError
 
 IMAGES = ["a.png", "b.png", "c.png", "sub/d.png"]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cotrain.data.dataset import Dataset, from_arrays
 from cotrain.data.format import ArrayFormat
 from cotrain.data.pickled import unpickle
-from cotrain.storage.reading import open_file, reason
+from cotrain.storage.reading import reason
+from cotrain.storage.regular import open_regular
 from cotrain.types import UserError
 
 PIXELS = 3 * 32 * 32
@@ -176,7 +177,7 @@ def _format_of_archive(path: Path) -> Format | None:
     for format in FORMATS:
         if path.name == format.archive:
             return format
-    with tarfile.open(path) as archive:
+    with open_regular(path) as file, tarfile.open(fileobj=file) as archive:
         folders = {part for member in islice(archive, 3) for part in PurePosixPath(member.name).parts}
     return next((format for format in FORMATS if format.folder in folders), None)
 
@@ -189,7 +190,7 @@ def _read_folder(folder: Path, format: Format) -> dict[str, bytes]:
 
 
 def _bounded(path: Path) -> bytes:
-    with open_file(path) as file:
+    with open_regular(path) as file:
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise UserError(f"{path} is larger than any file of CIFAR; download the official one")
@@ -214,13 +215,13 @@ def _read_archive(path: Path, format: Format) -> dict[str, bytes]:
 def _members(path: Path, wanted: set[str]) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
     """Every entry, with its content if it is a wanted file."""
     try:
-        with tarfile.open(path) as archive:
+        with open_regular(path) as file, tarfile.open(fileobj=file) as archive:
             for number, member in enumerate(archive):
                 if number >= MOST_ENTRIES or member.size > LARGEST_FILE:
                     raise tarfile.TarError(f"{member.name} is not of CIFAR, which has fewer and smaller files")
                 is_wanted = member.isfile() and PurePosixPath(member.name).name in wanted
-                file = archive.extractfile(member) if is_wanted else None
-                yield member, file.read() if file else None
+                content = archive.extractfile(member) if is_wanted else None
+                yield member, content.read() if content else None
             _read_on(archive)
     except UNREADABLE_ARCHIVE as error:
         reason = str(error).partition(":\n")[0]

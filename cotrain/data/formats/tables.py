@@ -18,9 +18,10 @@ from cotrain.data.feature_arrays import dataset_of, numbers_of
 from cotrain.data.feature_files import Table, read_csv, read_npz, read_parquet
 from cotrain.data.feature_table import Column, Features
 from cotrain.data.format import DataFormat, Request
-from cotrain.data.label_table import LABEL_NAMES, NO_LABEL, listed
+from cotrain.data.label_table import LABEL_NAMES, listed
 from cotrain.data.layout import class_order
 from cotrain.data.settings import DataSettings
+from cotrain.storage.cells import NO_LABEL
 from cotrain.types import UserError
 
 READERS = {".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet}
