@@ -48,7 +48,7 @@ def label_command(
     port
         The port to listen on; by default 8417, or a free one if it is in use.
     follow_links
-        Also show images that are links to files outside the folder.
+        As in fit.
     labels
         The label table to read and write; by default labels.csv in the folder. Its history is kept beside it.
     size

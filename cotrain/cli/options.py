@@ -34,6 +34,8 @@ class Options:
         data.ignore: columns of a table to leave out, separated by commas.
     size
         data.size: resize images to a square of this side, or to HEIGHTxWIDTH.
+    follow_links
+        data.follow_links: also use images and tables that are links to places outside the folder of images.
     skip_unreadable
         data.skip_unreadable: continue even if more than a tenth of the images are unreadable.
     memory
@@ -59,6 +61,7 @@ class Options:
     test: str | None = None
     ignore: str | None = None
     size: str | None = None
+    follow_links: Annotated[bool, Flag] = False
     skip_unreadable: Annotated[bool, Flag] = False
     memory: float | None = None
     views: str | None = None
@@ -82,6 +85,7 @@ class Options:
             "data.test_file": None if self.test is None else absolute_if_file(self.test),
             "data.ignore": self.ignore,
             "data.size": self.size,
+            "data.follow_links": self.follow_links or None,
             "data.skip_unreadable": self.skip_unreadable or None,
             "run.seed": self.seed,
             **self._views,

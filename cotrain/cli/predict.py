@@ -54,6 +54,7 @@ def predict_command(
     defer_below: Share = None,
     target_error: Share = None,
     unknown_below: Share = None,
+    follow_links: Annotated[bool, Flag] = False,
     use: str = BETTER,
     trust_code: Annotated[bool, Flag] = False,
 ) -> None:
@@ -88,13 +89,15 @@ def predict_command(
     unknown_below
         Name images `unknown` whose p-value of belonging to any class is below this. It is the share of images of the
         classes that get this name by mistake, at most.
+    follow_links
+        Also predict images that are links to places outside the folders of images.
     use
         The model of the run: method, labelled_only or logistic_regression. By default the method's, unless
         a baseline was better on held-out labels.
     trust_code
         Import the network that the settings of the run name, if it is not one of cotrain's. Its code runs.
     """
-    request = Request(run, images, out, resume, shard, workers, defer_below, target_error, unknown_below)
+    request = Request(run, images, out, resume, shard, workers, defer_below, target_error, unknown_below, follow_links)
     request.check()
     if request.finished:
         print(f"{request.own_out} is already complete")
@@ -133,7 +136,8 @@ def _job(
     """What to predict, and what identifies it."""
     batch = files_at_once(model)
     if not model.columns:
-        paths = request.own_shard.of(find_images(request.images), batch)
+        found = find_images(request.images, follow_links=request.follow_links, console=console)
+        paths = request.own_shard.of(found, batch)
         return Job(model, paths, below, request.worker_count(len(paths)), console, unknown), paths
     if len(request.images) > 1:
         raise UserError("the model takes one table at a time")
@@ -156,6 +160,7 @@ class Request:
     defer_below: float | None
     target_error: float | None
     unknown_below: float | None
+    follow_links: bool
 
     def check(self) -> None:
         if self.defer_below is not None and self.target_error is not None:
@@ -221,6 +226,7 @@ class Request:
             "--unknown-below": self.unknown_below,
         }
         words = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
+        words += ["--follow-links"] if self.follow_links else []
         return "resume with: " + shlex.join(
             [*program, "predict", str(self.run), *map(str, self.images), *words, "--resume"]
         )

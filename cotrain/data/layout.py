@@ -1,5 +1,6 @@
 """Recognise the layout of a folder: the class of each image, if any, and whether it is for training or testing."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from sys import intern
 
 from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
+from cotrain.storage.regular import leads_out
 from cotrain.types import UserError
 
 TRAIN, VALID, TEST = "train", "valid", "test"
@@ -37,7 +39,7 @@ def understand(folder: Path, paths: Sequence[str], settings: DataSettings) -> La
     table = _table(folder, settings)
     if table is not None:
         layout = _by_table(folder, paths, table, settings)
-    elif (folder / "train.csv").exists() and (folder / "test.csv").exists():
+    elif _own(folder, "train.csv", settings) and _own(folder, "test.csv", settings):
         layout = _by_lists(folder, paths, settings)
     elif settings.path_column or settings.label_column:
         raise UserError(
@@ -64,11 +66,20 @@ def class_order(labels: Sequence[str | None]) -> tuple[str, ...]:
 
 def _table(folder: Path, settings: DataSettings) -> Path | None:
     if settings.labels_file is None:
-        return folder / TABLE if (folder / TABLE).exists() else None
+        return _own(folder, TABLE, settings)
     for place in (Path(settings.labels_file), folder / settings.labels_file):
         if place.is_file():
             return place
     raise UserError(f"there is no label table {settings.labels_file} or {folder / settings.labels_file}")
+
+
+def _own(folder: Path, name: str, settings: DataSettings) -> Path | None:
+    """A table that is found in the folder, and that nobody named."""
+    if (folder / name).exists() and not settings.follow_links and leads_out(folder / name, os.path.realpath(folder)):
+        raise UserError(
+            f"{folder / name} is a link out of the folder; use --follow-links, or put the table itself there"
+        )
+    return folder / name if (folder / name).exists() else None
 
 
 def _by_table(folder: Path, paths: Sequence[str], table: Path, settings: DataSettings) -> Layout:
@@ -80,7 +91,7 @@ def _by_table(folder: Path, paths: Sequence[str], table: Path, settings: DataSet
 
 def _by_lists(folder: Path, paths: Sequence[str], settings: DataSettings) -> Layout:
     """train.csv, test.csv and optionally val.csv next to the images; images in no list are unlabelled."""
-    tables = [(PARTS[name], folder / f"{name}.csv") for name in PARTS if (folder / f"{name}.csv").exists()]
+    tables = [(PARTS[name], table) for name in PARTS if (table := _own(folder, f"{name}.csv", settings))]
     labels: dict[int, str | None] = {}
     parts: list[str | None] = [TRAIN] * len(paths)
     missing: list[str] = []

@@ -59,6 +59,9 @@ class DataSettings(Settings):
     )
     ignore: StrOrNone = Field(None, description="columns of a table to leave out, separated by commas")
     test_file: StrOrNone = Field(None, description="a table of test rows, with the same columns and labels")
+    follow_links: bool = Field(
+        False, description="also use images and tables that are links to places outside the folder of images"
+    )
     skip_unreadable: bool = Field(
         False,
         description="continue even if more than a tenth of the images or of the table's files are unreadable",

@@ -17,9 +17,12 @@ from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
+from cotrain.progress import say
+from cotrain.storage.regular import leads_out
 from cotrain.types import UserError
 
 S = TypeVar("S")
@@ -40,10 +43,11 @@ class Found:
     size: int  # bytes
     modified: int  # ns
     changed: int  # ns; differs even if a copy keeps the modification time
+    outside: bool = False  # a link out of the folder, which is not followed
 
     @property
     def is_image(self) -> bool:
-        return os.path.splitext(self.path)[1].lower() in SUFFIXES
+        return not self.outside and os.path.splitext(self.path)[1].lower() in SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Listing:
     paths: Sequence[str]
     stamps: NDArray[np.int64]  # (n, 3) bytes and times of the last changes, as in `Found`
     others: Sequence[str] = ()  # files that are no images
+    outside: Sequence[str] = ()  # links out of the folder, to files or to folders
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -66,31 +71,39 @@ class Decoded:
     errors: list[str | None]
 
 
-def walk(folder: Path) -> Iterator[Found]:
-    """Every file below except hidden ones, in no particular order. Follows links, but never in a circle."""
-    yield from _walk(folder, "", {_identity(folder.stat())})
+def walk(folder: Path, *, follow_links: bool) -> Iterator[Found]:
+    """Every file below except hidden ones, in no particular order. Follows links, but never in a circle.
+
+    Links out of the folder are followed only with `follow_links`; without it, only their names are found.
+    """
+    yield from _walk(folder, "", {_identity(folder.stat())}, None if follow_links else os.path.realpath(folder))
 
 
 def listed(files: Iterable[Found]) -> Listing:
-    paths, others, stamps = [], [], array("q")
+    paths, stamps = [], array("q")
+    others: dict[bool, list[str]] = {False: [], True: []}
     for file in files:
         if file.is_image:
             paths.append(file.path)
             stamps.extend((file.size, file.modified, file.changed))
         else:
-            others.append(file.path)
+            others[file.outside].append(file.path)
     order = np.array(paths, object).argsort(kind="stable")
-    return Listing([paths[row] for row in order], np.array(stamps, np.int64).reshape(-1, 3)[order], sorted(others))
+    facts = np.array(stamps, np.int64).reshape(-1, 3)[order]
+    return Listing([paths[row] for row in order], facts, sorted(others[False]), sorted(others[True]))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Found]:
+def _walk(folder: Path, prefix: str, above: set[tuple[int, int]], root: str | None) -> Iterator[Found]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(HIDDEN):
+                continue
+            if root is not None and entry.is_symlink() and leads_out(entry.path, root):
+                yield Found(prefix + entry.name, 0, 0, 0, outside=True)
                 continue
             try:
                 status = entry.stat()
@@ -100,23 +113,36 @@ def _walk(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[Fo
             if stat.S_ISDIR(status.st_mode):
                 identity = _identity(os.stat(entry.path))  # an entry's own has no inode on Windows
                 if identity not in above:
-                    yield from _walk(Path(entry.path), f"{name}/", above | {identity})
+                    yield from _walk(Path(entry.path), f"{name}/", above | {identity}, root)
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # no pipes or devices, which could block
                 yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def find_images(paths: Sequence[Path]) -> list[str]:
-    """The given files, and every image file in the given folders, sorted."""
+def find_images(paths: Sequence[Path], *, follow_links: bool = False, console: Console | None = None) -> list[str]:
+    """The given files, and every image file in the given folders, sorted. Links out of these folders are left out."""
     found: list[str] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted((file.path for file in walk(path) if file.is_image), key=_by_folder)
+            inside, links = list[str](), 0
+            for file in walk(path, follow_links=follow_links):
+                links += file.outside
+                if file.is_image:
+                    inside.append(file.path)
             if not inside:
-                raise UserError(f"there is no image file in {path} ({', '.join(sorted(SUFFIXES))})")
-            found += (str(path / name) for name in inside)
+                raise UserError(no_image(path, links))
+            if links and console is not None:
+                say(
+                    console, f"{path}: left out, because they are links out of it: {links:,} (--follow-links uses them)"
+                )
+            found += (str(path / name) for name in sorted(inside, key=_by_folder))
         else:
             found.append(str(path))
     return found
+
+
+def no_image(folder: Path, links: int) -> str:
+    more = f", apart from {links:,} links out of it; follow them with --follow-links" if links else ""
+    return f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))}){more}"
 
 
 def _by_folder(path: str) -> str:

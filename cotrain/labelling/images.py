@@ -12,6 +12,7 @@ from typing import Literal, Self
 from PIL import Image
 
 from cotrain.data.workers import Workers
+from cotrain.storage.regular import leads_out
 
 Size = Literal["small", "large"]
 SIDES: dict[Size, int] = {"small": 256, "large": 1280}  # longest side in pixels
@@ -47,13 +48,7 @@ class Pictures:
 
     def is_inside(self, path: str) -> bool:
         """Whether a file is in the folder, and not a link out of it."""
-        if self.follow_links:
-            return True
-        real = os.path.realpath(os.path.join(self.folder, path))
-        try:
-            return os.path.commonpath([real, self.root]) == self.root
-        except ValueError:  # another drive
-            return False
+        return self.follow_links or not leads_out(os.path.join(self.folder, path), self.root)
 
     def encoded(self, row: int, size: Size) -> tuple[bytes, str]:
         """The image and its media type."""

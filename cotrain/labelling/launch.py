@@ -33,6 +33,7 @@ from cotrain.labelling.security import LOOPBACK, Door
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.progress import say
+from cotrain.storage.cells import is_text
 from cotrain.types import UserError
 
 HISTORY = "history.jsonl"
@@ -71,12 +72,16 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
         held.enter_context(only_one(asked.journal))
         journal = Journal.open(asked.journal)
         settings = dict(asked.settings)
+        if asked.follow_links:
+            settings["data.follow_links"] = True
         if asked.table.exists() and asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
         dataset = opened(asked.folder, None, settings, asked.memory, console)
         _check_parts(dataset, asked)
         config = interactive_config(dataset, settings)
-        pictures = held.enter_context(Pictures(asked.folder, dataset.paths, follow_links=asked.follow_links))
+        pictures = held.enter_context(
+            Pictures(asked.folder, dataset.paths, follow_links=data_settings(None, settings).follow_links)
+        )
         table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(None, settings))
         book = Book(journal, table)
         book.start(_labels_of(dataset))
@@ -130,9 +135,8 @@ def _check_parts(dataset: Dataset, asked: Asked) -> None:
 def _check_askable(session: Session) -> None:
     if session.askable:
         return
-    why = (
-        "they are links out of the folder; use --follow-links to show them" if session.links else "all are test images"
-    )
+    named = sum(not is_text(path) for path in session.dataset.paths)
+    why = "their names are not valid text; rename them" if named else "all are test images"
     raise UserError(f"no image in {session.pictures.folder} can be labelled: {why}")
 
 
@@ -215,8 +219,8 @@ def _greeting(session: Session, door: Door) -> list[str]:
     lines += session.dataset.notes
     if unreadable := len(session.dataset.unreadable):
         lines.append(f"left out, because they cannot be decoded: {unreadable:,} (cotrain data check lists them)")
-    if links := len(session.links):
-        lines.append(f"left out, because they are links out of the folder: {links:,} (--follow-links shows them)")
+    if odd := sum(not is_text(path) for path in session.dataset.paths):
+        lines.append(f"left out, because their names are not valid text: {odd:,} (rename them)")
     if door.host not in LOOPBACK:
         lines.append(
             f"--host {door.host}: everybody on the network who has the token can see the images and change the labels, "

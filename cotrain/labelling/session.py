@@ -14,7 +14,7 @@ from cotrain.data.workers import walk
 from cotrain.labelling.book import Book, Seen
 from cotrain.labelling.events import STRANGER, How, Refused
 from cotrain.labelling.finish import Finishing
-from cotrain.labelling.images import NotShown, Outside, Pictures
+from cotrain.labelling.images import NotShown, Pictures
 from cotrain.labelling.learning import Known, Order
 from cotrain.labelling.trainer import Model, Prepare, Task, Trainer
 from cotrain.storage.cells import is_text
@@ -34,9 +34,7 @@ class Session:
         self.dataset, self.book, self.pictures = dataset, book, pictures
         self.finishing, self.order = finishing, order
         self.row_of = {path: row for row, path in enumerate(dataset.paths)}
-        self.links = frozenset(row for row, path in enumerate(dataset.paths) if not pictures.is_inside(path))
-        asked = (row for row in dataset.train.tolist() if row not in self.links and is_text(dataset.paths[row]))
-        self.askable = frozenset(asked)
+        self.askable = frozenset(row for row in dataset.train.tolist() if is_text(dataset.paths[row]))
         self.trainer = Trainer(prepare, self.task, self.bump)
         self.folder_notice = ""
         self.version = 1
@@ -113,8 +111,6 @@ class Session:
         return {self.image(row): value for row, value in seen.items()}
 
     def image(self, row: int) -> str:
-        if row in self.links:
-            raise Outside("this file is a link out of the folder")
         if row not in self.askable:
             raise NotShown(f"there is no image {row}")
         return self.dataset.paths[row]
@@ -161,16 +157,16 @@ class Session:
                 self._look_at_folder()
 
     def _look_at_folder(self) -> None:
-        notice = folder_notice(self.pictures.folder, self.dataset.paths)
+        notice = folder_notice(self.pictures.folder, self.dataset.paths, follow_links=self.pictures.follow_links)
         if notice != self.folder_notice:
             self.folder_notice = notice
             self.bump()
 
 
-def folder_notice(folder: Path, paths: Sequence[str]) -> str:
+def folder_notice(folder: Path, paths: Sequence[str], *, follow_links: bool) -> str:
     """What changed in the folder since it was opened."""
     try:
-        now = {file.path for file in walk(folder) if file.is_image}
+        now = {file.path for file in walk(folder, follow_links=follow_links) if file.is_image}
     except OSError:
         return f"The folder {folder} cannot be read at the moment. Labels that were confirmed are safe."
     new, gone = len(now - set(paths)), len(set(paths) - now)

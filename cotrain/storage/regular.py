@@ -34,9 +34,9 @@ def real_path(path: Path, inside: Path) -> str:
     return real
 
 
-def leads_out(path: Path, folder: Path) -> bool:
-    """Whether links lead from a path in the folder to a place outside it."""
-    return not _is_below(os.path.realpath(path), os.path.realpath(folder))
+def leads_out(path: Path, root: str) -> bool:
+    """Whether links lead from a path in a folder to a place outside it; `root` is the `os.path.realpath` of the folder."""
+    return not _is_below(os.path.realpath(path), root)
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -12,7 +12,7 @@ from cotrain import UserError, open_data
 from cotrain.audit.duplicates import contradicts, duplicates, leaks
 from cotrain.data import DataSettings, draw_split
 from cotrain.data.decode import read_image
-from cotrain.data.workers import walk
+from cotrain.data.workers import find_images, listed, walk
 from tests.data.photos import by_class, flat, label_of, open_with, part_of, save
 
 
@@ -233,23 +233,66 @@ def test_folders_that_say_too_little_are_refused(tmp_path: Path) -> None:
         open_with(by_class(tmp_path / "classes"), path_column="x")
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_but_not_in_circles_nor_out_of_the_folder(tmp_path: Path) -> None:
     folder = by_class(tmp_path / "photos", each=2, unlabelled=0)
     flat(tmp_path / "elsewhere", 3)
     (folder / "owl").symlink_to(tmp_path / "elsewhere")
+    (folder / "dog" / "away.png").symlink_to(tmp_path / "elsewhere" / "0.png")
+    (folder / "dog" / "nothing.png").symlink_to(tmp_path / "nothing.png")
+    (folder / "dog" / "again.png").symlink_to(folder / "dog" / "0.png")
     (folder / "cat" / "circle").symlink_to(folder)
     (folder / "cat" / "itself.png").symlink_to(folder / "cat" / "itself.png")
     (folder / ".hidden").mkdir()
     save(folder / ".hidden" / "x.png")
-    found = {file.path for file in walk(folder)}
-    assert found == {
-        *(f"cat/{number}.png" for number in range(2)),
-        *(f"dog/{number}.png" for number in range(2)),
-        *(f"owl/{number}.png" for number in range(3)),
+
+    def found(follow_links: bool) -> set[str]:
+        return {file.path for file in walk(folder, follow_links=follow_links) if file.is_image}
+
+    own = {
+        *(f"{name}/{number}.png" for name in ("cat", "dog") for number in range(2)),
         "cat/itself.png",
+        "dog/again.png",
     }
+    assert found(False) == own
+    assert found(True) == own | {*(f"owl/{number}.png" for number in range(3)), "dog/away.png", "dog/nothing.png"}
+    outside = listed(walk(folder, follow_links=False)).outside
+    assert outside == ["dog/away.png", "dog/nothing.png", "owl"]
     os.mkfifo(folder / "cat" / "pipe.png")
-    assert {file.path for file in walk(folder)} == found, "nothing waits for a pipe"
+    assert found(False) == own, "nothing waits for a pipe"
+    assert find_images([folder]) == [str(folder / path) for path in sorted(own)]
+
+
+def test_one_rule_for_images_behind_links(tmp_path: Path) -> None:
+    """What is not shown is not trained on, and its class folder gives no label."""
+    folder = by_class(tmp_path / "photos", each=2, unlabelled=0)
+    flat(tmp_path / "elsewhere", 3)
+    (folder / "owl").symlink_to(tmp_path / "elsewhere")
+    (folder / "cat" / "away.png").symlink_to(tmp_path / "elsewhere" / "0.png")
+    dataset = open_data(folder)
+    assert dataset.classes == ("cat", "dog") and "cat/away.png" not in dataset.paths
+    assert any("owl" in note and "cat/away.png" in note for note in dataset.notes)
+    dataset = open_with(folder, follow_links=True)
+    assert dataset.classes == ("cat", "dog", "owl") and "cat/away.png" in dataset.paths
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "train.csv"])
+def test_a_table_behind_a_link_out_of_the_folder_is_not_read(tmp_path: Path, name: str) -> None:
+    folder = flat(tmp_path / "photos", 4)
+    (tmp_path / "private.csv").write_text("path,label\n0.png,a\n1.png,b\n")
+    (folder / "test.csv").write_text("path,label\n2.png,a\n3.png,b\n")
+    (folder / name).symlink_to(tmp_path / "private.csv")
+    with pytest.raises(UserError, match=rf"{name} is a link"):
+        open_data(folder)
+    assert open_with(folder, follow_links=True).classes == ("a", "b")
+
+
+def test_a_row_whose_image_is_a_link_out_of_the_folder_says_how_to_use_it(tmp_path: Path) -> None:
+    folder = flat(tmp_path / "photos", 4)
+    flat(tmp_path / "elsewhere", 1)
+    (folder / "away.png").symlink_to(tmp_path / "elsewhere" / "0.png")
+    (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\naway.png,a\n")
+    with pytest.raises(UserError, match=r"line 4: away.png .*--follow-links"):
+        open_data(folder)
 
 
 def test_without_test_images_some_labelled_ones_are_set_aside(tmp_path: Path) -> None:

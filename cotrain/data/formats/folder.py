@@ -10,15 +10,15 @@ from rich.console import Console
 
 from cotrain.data.cache import decoded
 from cotrain.data.dataset import UNLABELLED, Dataset, check_names
-from cotrain.data.decode import SUFFIXES
 from cotrain.data.format import AFTER_OTHERS, DataFormat, Request
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
 from cotrain.data.settings import DataSettings
-from cotrain.data.workers import HIDDEN, listed, walk
+from cotrain.data.workers import HIDDEN, Listing, listed, no_image, walk
 from cotrain.progress import counted
 from cotrain.types import UserError
 
 TOLERATED = 0.1  # fraction of unreadable images
+LINKS = "left out, because they are links out of the folder"
 
 
 class Folder(DataFormat):
@@ -37,9 +37,9 @@ class Folder(DataFormat):
 
 def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:
     """Open a folder. Decoded images that need more than `memory` GB stay on disk and are read as they are used."""
-    images = listed(counted(walk(folder), None, f"scanning {folder}", console))
+    images = listed(counted(walk(folder, follow_links=settings.follow_links), None, f"scanning {folder}", console))
     if not images.paths:
-        raise UserError(f"there is no image file in {folder} ({', '.join(sorted(SUFFIXES))})")
+        raise UserError(no_image(folder, len(images.outside)))
     layout = understand(folder, images.paths, settings)
     stored = decoded(folder, images, settings.size or layout.size or settings.largest, console)
     unreadable = stored.facts.errors
@@ -66,7 +66,7 @@ def load_folder(folder: Path, settings: DataSettings, memory: float, console: Co
         sizes=stored.facts.sizes,
         unreadable=unreadable,
         missing=tuple(layout.missing),
-        notes=(*layout.notes, *_ignored(images.others), *_empty(folder, images.paths)),
+        notes=(*layout.notes, *_left_out(images.outside), *_ignored(images.others), *_empty(folder, images)),
     )
 
 
@@ -74,9 +74,12 @@ def check_complete(dataset: Dataset) -> None:
     """Refuse a folder with missing files or too many unreadable ones."""
     if dataset.missing:
         more = f" (and {len(dataset.missing) - 1:,} more rows)" if len(dataset.missing) > 1 else ""
+        links = (
+            ", use --follow-links if it is a link out of the folder" if any(LINKS in n for n in dataset.notes) else ""
+        )
         raise UserError(
             f"{dataset.missing[0]} is not an image in {dataset.source}{more}; "
-            "correct the table, or use --skip-unreadable to leave out such rows"
+            f"correct the table{links}, or use --skip-unreadable to leave out such rows"
         )
     if len(dataset.unreadable) > TOLERATED * len(dataset.paths):
         examples = "; ".join(f"{path}: {why}" for path, why in list(dataset.unreadable.items())[:3])
@@ -86,15 +89,22 @@ def check_complete(dataset: Dataset) -> None:
         )
 
 
-def _empty(folder: Path, paths: Sequence[str]) -> list[str]:
+def _empty(folder: Path, images: Listing) -> list[str]:
     """A note on folders without images, which may be meant as classes."""
-    used = {path.partition("/")[0] for path in paths if "/" in path}
+    used = {path.partition("/")[0] for path in images.paths if "/" in path} | set(images.outside)
     empty = sorted(
         entry.name
         for entry in os.scandir(folder)
         if os.path.isdir(entry.path) and entry.name not in used and not entry.name.startswith(HIDDEN)
     )
     return [f"folders without images: {', '.join(empty)}"] if empty else []
+
+
+def _left_out(links: Sequence[str]) -> list[str]:
+    if not links:
+        return []
+    more = f" and {len(links) - 3:,} more" if len(links) > 3 else ""
+    return [f"{LINKS}: {', '.join(links[:3])}{more} (--follow-links uses them)"]
 
 
 def _ignored(files: Sequence[str]) -> list[str]:
