@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -11,10 +11,14 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from cotrain.labelling.events import EVENT, Event, How
-from cotrain.storage.writing import sync_folder
+from cotrain.storage.reading import read_bytes
+from cotrain.storage.regular import open_to_append, real_path
+from cotrain.storage.writing import replacing, sync_folder
 from cotrain.types import UserError
 
 E = TypeVar("E", bound=Event)
+Stamp = tuple[int, int, int, int, int]
+LAST = 4096  # bytes at the end of the file that are compared before each event
 
 
 class NotSaved(OSError):
@@ -44,26 +48,36 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 class Journal:
-    """The events of a folder in `labels-history.jsonl`, in memory and on disk."""
+    """The events of a folder in `labels-history.jsonl`, in memory and on disk.
+
+    Other programs may change the file at any time. If it is deleted or cut, it is written again; if it holds something
+    else, nothing is written to it, and a copy of what it held is kept beside it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = Path(real_path(path, path.parent))
         self.events: list[Event] = []
+        self.news = ""  # what happened to the file
         self._content = bytearray()  # what the file holds
         self._file: int | None = None
+        self._stamp: Stamp | None = None  # of the file after it was last written
+        self._copy: tuple[int, Path] | None = None  # how much of the content it holds
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read what is there. A last line that a kill cut off was never confirmed, and is dropped."""
-        journal = cls(path)
-        if path.exists():
-            content = _read(path)
-            whole = content[: content.rfind(b"\n") + 1]
-            for number, line in _lines(whole):
-                journal.events.append(_parsed(path, number, line, journal.next_id))
-            journal._content += whole
-            if len(whole) < len(content):
-                os.truncate(path, len(whole))
+        try:
+            journal = cls(path)
+            journal._content += read_bytes(journal.path, inside=journal.path.parent)
+        except FileNotFoundError:
+            return journal
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        whole = journal._content.rfind(b"\n") + 1
+        for number, line in _lines(bytes(journal._content[:whole])):
+            journal.events.append(_parsed(path, number, line, journal.next_id))
+        if whole < len(journal._content):
+            journal._end(whole)
         return journal
 
     @property
@@ -83,58 +97,109 @@ class Journal:
         self.events.append(event)
         return event
 
+    def keep(self) -> None:
+        """Write the file again if it was deleted or cut since."""
+        if self._content:
+            self._opened()
+
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
+    def _end(self, whole: int) -> None:
+        """Drop the last line if it is not complete. A complete one only lacks its end, which an editor removed."""
+        last = bytes(self._content[whole:])
+        file = open_to_append(self.path, inside=self.path.parent)
+        try:
+            self.events.append(_parsed(self.path, len(self.events) + 1, last, self.next_id))
+        except UserError:
+            os.ftruncate(file, whole)
+            del self._content[whole:]
+        else:
+            _write(file, b"\n")
+            self._content += b"\n"
+        finally:
+            os.close(file)
+
     def _append(self, line: bytes) -> None:
         file = self._opened()
-        size = os.fstat(file).st_size
         try:
-            written = 0
-            while written < len(line):
-                written += os.write(file, line[written:])
-            os.fsync(file)
+            _write(file, line)
         except OSError:
-            os.ftruncate(file, size)  # half a line would spoil the next one
+            with suppress(OSError):
+                os.ftruncate(file, len(self._content))  # half a line would spoil the next one
+            self._stamp = None
             raise
         self._content += line
+        self._stamp = _stamp(os.fstat(file))
 
     def _opened(self) -> int:
-        """The open file. One that was deleted or replaced meanwhile is written again: nobody would find the events."""
-        if self._file is not None and not self._in_place(self._file):
+        """The open file, which holds all events so far and nothing else."""
+        if self._file is not None and not self._is_unchanged(self._file):
             self.close()
         if self._file is None:
             missing = not self.path.exists()
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
-            self._check_same(self._file)
+            self._restore()
+            self._file = open_to_append(self.path, inside=self.path.parent)
+            self._stamp = _stamp(status := os.fstat(self._file))
+            if status.st_size != len(self._content):
+                self.close()
+                raise OSError(None, "another program is changing it")
             if missing:
                 sync_folder(self.path.parent)
         return self._file
 
-    def _in_place(self, file: int) -> bool:
+    def _is_unchanged(self, file: int) -> bool:
+        """Whether nobody else has written to the file, or put another one in its place."""
         try:
-            return os.path.samestat(os.fstat(file), os.stat(self.path))
-        except FileNotFoundError:
+            if _stamp(os.stat(self.path, follow_symlinks=False)) != self._stamp:
+                return False
+            end = self._content[-LAST:]
+            os.lseek(file, -len(end), os.SEEK_END)
+            return os.read(file, len(end)) == end
+        except OSError:
             return False
 
-    def _check_same(self, file: int) -> None:
-        """The file holds our events; a new one gets them."""
-        size = os.fstat(file).st_size
-        if size == 0 and self._content:
-            os.write(file, self._content)
-            os.fsync(file)
-        elif size != len(self._content) or self.path.read_bytes() != self._content:
-            self.close()
-            raise OSError(None, "another program has changed it; restart cotrain label")
+    def _restore(self) -> None:
+        """Make the file hold all events, if what it holds is a part of them."""
+        try:
+            found = read_bytes(self.path, inside=self.path.parent)
+        except FileNotFoundError:
+            found = b""
+        except OSError as error:
+            raise OSError(None, f"{error.strerror}; {self._kept()}") from error
+        if found == self._content:
+            return
+        if not self._content.startswith(found[: found.rfind(b"\n") + 1]):
+            raise OSError(None, f"another program has changed it; {self._kept()}, and restart cotrain label")
+        with replacing(self.path, mode=0o644) as file:
+            file.write(self._content)
+        self.news = f"Another program cut or removed {self.path.name}. It was written again."
+
+    def _kept(self) -> str:
+        """Where a copy of all events is."""
+        if self._copy is None or self._copy[0] != len(self._content):
+            copy = self.path.with_name(f"{self.path.stem}.kept-{datetime.now():%Y%m%d-%H%M%S-%f}{self.path.suffix}")
+            try:
+                with replacing(copy) as file:
+                    file.write(self._content)
+            except OSError:
+                return "restore it from a copy"
+            self._copy = len(self._content), copy
+        return f"put {self._copy[1].name} in its place to keep all labels"
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+def _write(file: int, content: bytes) -> None:
+    written = 0
+    while written < len(content):
+        written += os.write(file, content[written:])
+    os.fsync(file)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    """Numbers of which one changes when somebody writes to the file or replaces it."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, bytes]]:

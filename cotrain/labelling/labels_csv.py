@@ -1,18 +1,18 @@
 """labels.csv: the labels as a table that people and `cotrain fit` read. Other cells of a user's table are kept."""
 
 import codecs
-import csv
 import hashlib
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cotrain.data.label_table import Sheet, locate, match, read_sheet
+from cotrain.data.label_table import MINUS_ONE, Sheet, locate, match, read_sheet
 from cotrain.data.settings import DataSettings
-from cotrain.storage.cells import safe, safe_path
+from cotrain.storage.cells import class_cell, csv_line, safe_path
+from cotrain.storage.reading import read_bytes
+from cotrain.storage.regular import real_path
 from cotrain.storage.writing import replacing
 from cotrain.types import UserError
 
@@ -40,14 +40,22 @@ class LabelTable:
     """The label table of a folder, whose images are given by paths relative to it."""
 
     def __init__(self, path: Path, folder: Path, images: Sequence[str], settings: DataSettings) -> None:
-        self.path = Path(os.path.realpath(path))  # the file itself is replaced, not a link to it
+        try:
+            self.path = Path(real_path(path, path.parent))  # the file itself is replaced, not a link to it
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be used: {error.strerror}; name the table itself by --labels FILE"
+            ) from error
         self.folder, self.images, self.settings = folder, images, settings
 
     def digest(self) -> str:
         try:
-            return _digest(self.path.read_bytes())
+            return _digest(self._bytes())
         except FileNotFoundError:
             return ABSENT
+
+    def _bytes(self) -> bytes:
+        return read_bytes(self.path, inside=self.path.parent)
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Numbers that change when somebody writes to the file; None if there is none."""
@@ -60,7 +68,7 @@ class LabelTable:
     def read(self) -> Content | None:
         """None if there is no table. A table that cannot be understood is a `UserError`."""
         try:
-            data = self.path.read_bytes()
+            data = self._bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -85,7 +93,7 @@ class LabelTable:
         for image, label in labels.items():
             if image not in listed:
                 cells = [""] * width
-                cells[path_at], cells[label_at] = safe_path(image), safe(label)
+                cells[path_at], cells[label_at] = safe_path(image), class_cell(label)
                 records.append(cells)
         header = HEADER if before is None else before.sheet.header
         content = _text(header, records, before) if records else b""
@@ -97,7 +105,7 @@ class LabelTable:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         copy = self.path.with_name(f"{self.path.stem}.edited-{stamp}{self.path.suffix}")
         with open(copy, "xb") as file:
-            file.write(self.path.read_bytes())
+            file.write(self._bytes())
             file.flush()
             os.fsync(file.fileno())
         return copy
@@ -136,9 +144,12 @@ def _changed(before: Content, labels: Mapping[str, str]) -> list[list[str]]:
     sheet, records = before.sheet, []
     for cells, row, image in zip(sheet.records, sheet.rows, before.images, strict=True):
         label = row.label if image is None else labels.get(image)
+        if label == row.label and cells[sheet.label_at].strip() == MINUS_ONE:
+            cells = [*cells]  # -1 is unlabelled or a class, depending on the other labels, which change
+            cells[sheet.label_at] = "" if label is None else class_cell(label)
         if label != row.label:
             cells = [*cells]
-            cells[sheet.label_at] = "" if label is None else safe(label)
+            cells[sheet.label_at] = "" if label is None else class_cell(label)
             others = [cell for place, cell in enumerate(cells) if place != sheet.path_at and cell.strip()]
             if not others:
                 continue
@@ -147,11 +158,10 @@ def _changed(before: Content, labels: Mapping[str, str]) -> list[list[str]]:
 
 
 def _text(header: list[str] | None, records: list[list[str]], before: Content | None) -> bytes:
-    text = io.StringIO(newline="")
     delimiter, newline = (before.sheet.delimiter, before.newline) if before else (",", "\n")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator=newline)
-    writer.writerows([*([header] if header is not None else []), *records])
-    return text.getvalue().encode(before.encoding if before else "utf-8")
+    lines = [*([header] if header is not None else []), *records]
+    text = "".join(csv_line(cells, delimiter=delimiter, newline=newline) for cells in lines)
+    return text.encode(before.encoding if before else "utf-8")
 
 
 def _encoding(data: bytes) -> str:

@@ -54,9 +54,10 @@ def test_a_line_cut_off_at_any_byte_is_dropped_and_the_next_event_follows(tmp_pa
         path = tmp_path / f"{end}.jsonl"
         path.write_bytes(content[:end])
         journal = Journal.open(path)
-        assert journal.events == events[:2]
+        kept = 3 if end == len(content) - 1 else 2  # an editor may have removed the end of a complete line
+        assert journal.events == events[:kept]
         journal.add(Skip, who="me", how="key", images=["e.png"])
-        assert [event.id for event in Journal.open(path).events] == [1, 2, 3]
+        assert [event.id for event in Journal.open(path).events] == [*range(1, kept + 2)]
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
