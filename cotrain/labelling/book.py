@@ -2,10 +2,13 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from cotrain.labelling.events import (
+    LONGEST_CLASS,
     MOST_CLASSES,
+    MOST_NUMBER,
     STRANGER,
     Clear,
     Event,
@@ -26,6 +29,7 @@ from cotrain.labelling.events import (
 from cotrain.labelling.journal import Journal, up_to
 from cotrain.labelling.labels import Labels, check_consistent, last_undoable, replay
 from cotrain.labelling.labels_csv import ABSENT, Content, Edited, LabelTable
+from cotrain.storage.cells import is_text
 from cotrain.types import UserError
 
 STRANGER_NAME = "does not belong"
@@ -43,19 +47,23 @@ class Book:
         self.on_change: Callable[[], None] = lambda: None
         self.problem = ""  # why labels.csv could not be written
         self.news = ""  # what happened to labels.csv
-        self._present = set(table.images)
-        self._known_digest = next(
-            (event.digest for event in reversed(journal.events) if isinstance(event, Written)), ABSENT
-        )
+        self._images = tuple(filter(is_text, table.images))
+        self._present = set(self._images)
+        written = next((event for event in reversed(journal.events) if isinstance(event, Written)), None)
+        self._known_digest = self._noted_digest = written.digest if written else ABSENT
+        self._in_table = self._replayed(up_to(journal.events, written.id)).by_name if written else {}
         self._lock, self._saving = threading.RLock(), threading.Lock()
         self._saved: tuple[Labels, object] | None = None  # the labels that labels.csv holds, and its stamp
 
     def start(self, in_folders: Mapping[str, str]) -> None:
         """Take over the labels that exist: those of labels.csv, or of class folders if nobody labelled before."""
+        self._number_again()
         content = self.table.read()
-        if content is not None:
+        if content is not None and self._is_news(content):
             self._take_over(content)
-        elif not self.journal.events:
+            if not content.labels.keys() <= self.labels.by_name.keys():
+                self.table.keep_copy()  # rows will go because of labels that are newer than the table
+        elif content is None and not self.journal.events:
             self._import(in_folders, {}, FOLDERS, "import")
 
     @property
@@ -131,36 +139,46 @@ class Book:
     def save(self) -> None:
         """Write labels.csv if labels or the file changed. If that fails, `problem` says why; the journal has it all."""
         with self._saving:
-            if self._saved == (self.labels, self.table.stamp()):
-                return
+            history = self._keep_history()
+            safe = history or f"All labels are safe in {self.journal.path.name}, and cotrain keeps trying."
             try:
-                self._save()
-                self._report("")
+                if self._saved != (self.labels, self.table.stamp()):
+                    self._save()
+                self._report(history)
             except Edited:
                 return  # somebody is writing it at this moment; the next save sees what they wrote
             except UserError as error:
-                self._report(f"{self.table.path.name} is not written. {str(error)[:1].upper()}{str(error)[1:]}.")
+                said = f"{str(error)[:1].upper()}{str(error)[1:]}"
+                self._report(f"{self.table.path.name} is not written. {said}. {safe}")
             except OSError as error:
-                self._report(f"{self.table.path.name} cannot be written: {error.strerror or error}.")
+                self._report(f"{self.table.path.name} cannot be written: {error.strerror or error}. {safe}")
+
+    def _keep_history(self) -> str:
+        """Write the history again if somebody cut it; if that fails, say why."""
+        try:
+            with self._lock:
+                self.journal.keep()
+        except OSError as error:
+            return f"{self.journal.path.name} cannot be written: {error.strerror}."
+        return ""
 
     def _save(self) -> None:
         content = self.table.read()
         digest = content.digest if content else ABSENT
-        if content is not None and digest != self._known_digest:
+        if content is not None and self._is_news(content):
             self._merge_edits(content)
         with self._lock:
             labels = self.labels
         wanted = {image: name for image, name in labels.by_name.items() if image in self._present}
         if wanted != (content.labels if content else {}):
             digest = self.table.write(wanted, content)
-        if digest != self._known_digest:
-            self._written(digest)
+        if digest != self._noted_digest:
+            self._written(digest, labels)
         self._saved = (labels, self.table.stamp())
 
     def _report(self, problem: str) -> None:
-        safe = f" All labels are safe in {self.journal.path.name}, and cotrain keeps trying."
-        if (said := problem and problem + safe) != self.problem:
-            self.problem = said
+        if problem != self.problem:
+            self.problem = problem
             self.on_change()
 
     def _merge_edits(self, content: Content) -> None:
@@ -171,13 +189,16 @@ class Book:
 
     def _take_over(self, content: Content) -> None:
         """Import what somebody changed in labels.csv since it was last written here."""
-        if content.digest == self._known_digest:
-            return
         with self._lock:
-            written = next((event.id for event in reversed(self.events) if isinstance(event, Written)), 0)
-            before = self._replayed(up_to(self.events, written)).by_name
-            self._import(content.labels, before, self.table.path.name, "table")
-            self._written(content.digest)
+            labels = dict(content.labels)
+            if content.digest == self._known_digest:  # the history was cut: what it lacks is added, and nothing cleared
+                labels = {**self._in_table, **labels}
+            self._import(labels, self._in_table, self.table.path.name, "table")
+            self._written(content.digest, self.labels, content.labels)
+
+    def _is_news(self, content: Content) -> bool:
+        """Whether the table holds labels to which the history does not lead."""
+        return content.digest != self._known_digest or not content.labels.items() <= self._in_table.items()
 
     def _replayed(self, events: Sequence[Event]) -> Labels:
         """The labels after events that were read from the journal."""
@@ -193,7 +214,7 @@ class Book:
     def _import(self, labels: Mapping[str, str], before: Mapping[str, str], who: str, how: How) -> None:
         """Turn what differs between two tables into events of a person called `who`."""
         changes: dict[str | None, list[str]] = {}
-        for image in self.table.images:
+        for image in self._images:
             if labels.get(image) != before.get(image):
                 changes.setdefault(labels.get(image), []).append(image)
         for name in sorted(changes, key=str):
@@ -207,15 +228,31 @@ class Book:
     def _number(self, name: str | None) -> int | None:
         return None if name is None else self.labels.number_of(name)
 
-    def _written(self, digest: str) -> None:
+    def _written(self, digest: str, labels: Labels, in_table: Mapping[str, str] | None = None) -> None:
+        """Note that labels.csv holds these labels. If there are newer ones already, the next save notes it."""
         with self._lock:
-            self.journal.add(Written, who="cotrain", how="table", digest=digest)
             self._known_digest = digest
+            self._in_table = labels.by_name if in_table is None else dict(in_table)
+            if labels is self.labels:
+                self.journal.add(Written, who="cotrain", how="table", digest=digest)
+                self._noted_digest = digest
+
+    def _number_again(self) -> None:
+        """Give classes whose numbers the page cannot handle, from a history of another program, numbers that it can."""
+        for number in [number for number in self.labels.names if number > MOST_NUMBER]:
+            name, others = self.labels.names[number], self.labels.names.values()
+            free = next(other for each in count(2) if (other := f"{name[:900]} ({each})") not in others)
+            into = self._new_class(free, "cotrain", "import")  # two classes of one name would be damage, if killed here
+            self._add(Merge, who="cotrain", how="import", number=number, into=into)
+            self._add(Rename, who="cotrain", how="import", number=into, name=name)
 
     def _new_class(self, name: str, who: str, how: How) -> int:
         if len(self.labels.names) >= MOST_CLASSES:
             raise Refused(f"there can be at most {MOST_CLASSES:,} classes")
-        number = max((event.number for event in self.events if isinstance(event, NewClass)), default=0) + 1
+        if len(name) > LONGEST_CLASS:
+            raise Refused(f"a class has a name of {len(name):,} characters; at most {LONGEST_CLASS:,} are allowed")
+        used = {event.number for event in self.events if isinstance(event, NewClass | Rename)}
+        number = next(number for number in count(1) if number not in used)
         self._add(NewClass, who=who, how=how, number=number, name=name)
         return number
 

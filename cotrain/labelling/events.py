@@ -5,13 +5,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from cotrain.data.dataset import LONGEST_NAME as LONGEST_CLASS
 from cotrain.data.label_table import MINUS_ONE
 from cotrain.storage.cells import NO_LABEL
 from cotrain.types import UserError
 
 STRANGER = 0  # the value of an image that belongs to no class; classes are numbered from 1
-LONGEST_NAME = 100
+LONGEST_NAME = 100  # of a class that a person names here; those of folders and tables may be longer
 MOST_CLASSES = 1000
+MOST_NUMBER = 2**53 - 1  # of a class; integers up to here are exact in JavaScript
 
 How = Literal["key", "click", "grid", "audit", "review", "import", "table"]
 
@@ -30,16 +32,19 @@ class _Event(BaseModel):
     how: How
 
 
+ClassName = Annotated[str, Field(max_length=LONGEST_CLASS)]
+
+
 class NewClass(_Event):
     kind: Literal["class"] = "class"
     number: int = Field(ge=1, alias="class")
-    name: str
+    name: ClassName
 
 
 class Rename(_Event):
     kind: Literal["rename"] = "rename"
     number: int = Field(ge=1, alias="class")
-    name: str
+    name: ClassName
 
 
 class Merge(_Event):

@@ -34,6 +34,7 @@ from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.progress import say
 from cotrain.storage.cells import is_text
+from cotrain.storage.writing import remove_abandoned
 from cotrain.types import UserError
 
 HISTORY = "history.jsonl"
@@ -71,6 +72,7 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
     with ExitStack() as held:
         held.enter_context(only_one(asked.journal))
         journal = Journal.open(asked.journal)
+        remove_abandoned(journal.path.parent)
         settings = dict(asked.settings)
         if asked.follow_links:
             settings["data.follow_links"] = True
@@ -83,6 +85,7 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
             Pictures(asked.folder, dataset.paths, follow_links=data_settings(None, settings).follow_links)
         )
         table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(None, settings))
+        remove_abandoned(table.path.parent)
         book = Book(journal, table)
         book.start(_labels_of(dataset))
         if asked.labels is not None:

@@ -130,7 +130,7 @@ class Session:
         self.trainer.do(self.finishing.run)
 
     def notices(self) -> list[str]:
-        each = [self.folder_notice, self.book.problem, self.book.news, self.trainer.problem]
+        each = [self.folder_notice, self.book.problem, self.book.news, self.book.journal.news, self.trainer.problem]
         return [*filter(None, each)]
 
     def _by_row(self, items: Iterable[tuple[str, Any]]) -> list[tuple[int, Any]]:

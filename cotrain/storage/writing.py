@@ -20,6 +20,7 @@ from cotrain.types import UserError
 PARTIAL = ".partial"
 OWNER = re.compile(r"\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{16}\.partial")  # machine and process, at the end of a name
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+CLOCKS = 3600.0  # seconds by which clocks may differ or jump
 LONGEST = 40  # characters of the file's own name in that of its temporary file; file systems allow 255 bytes
 
 
@@ -93,8 +94,18 @@ def remove_abandoned(folder: Path) -> None:
     with suppress(OSError):  # a folder that cannot be read or written: whoever needs it will say so
         for path in folder.iterdir():
             owner = OWNER.search(path.name) if is_partial(path.name) else None
-            if owner and owner[1] == _machine() and not psutil.pid_exists(int(owner[2])):
+            if owner and owner[1] == _machine() and not _is_alive(int(owner[2]), path.lstat().st_mtime):
                 path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int, time: float) -> bool:
+    """Whether the process that wrote a file at this time still runs. A later one may have the same number."""
+    try:
+        return psutil.Process(process).create_time() < time + CLOCKS
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _machine() -> str:

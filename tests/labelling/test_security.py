@@ -115,9 +115,8 @@ def test_files_outside_the_folder_are_forbidden(served: Served, folder: Path) ->
                 assert answer.status in (403, 422), prefix + written
                 assert b"PNG" not in answer.body and b"root:" not in answer.body
     rows = {path: row for row, path in enumerate(served.session.dataset.paths)}
-    assert rows["link.png"] not in served.session.askable
+    assert "link.png" not in rows
     assert rows["inner.png"] in served.session.askable
-    assert served.client.request("GET", f"/image/{rows['link.png']}").status == 403
     assert served.client.request("GET", f"/image/{rows['inner.png']}").status == 200
     moved = folder / "001.png"
     moved.unlink()
