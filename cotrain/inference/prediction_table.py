@@ -126,7 +126,7 @@ def _as_cells(row: Row) -> Row:
     shown = {name: row.get(name, "") for name in ("probability", BELONGS)}
     rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in shown.items()}
     texts = {} if PATH not in row else {PATH: safe_path(str(row[PATH]))}
-    texts |= {"class": class_cell(row["class"]) if row["class"] else "", "error": safe(str(row["error"]))}
+    texts |= {"class": "" if row["error"] else class_cell(str(row["class"])), "error": safe(str(row["error"]))}
     return {**row, **texts, **rounded}
 
 

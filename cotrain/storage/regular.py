@@ -7,7 +7,7 @@ the decode workers load it without the package.
 import errno
 import os
 import stat
-from typing import IO
+from io import BufferedReader
 
 Path = str | os.PathLike[str]
 ALWAYS = 0
@@ -16,7 +16,7 @@ for flag in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"): 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-def open_regular(path: Path, *, inside: Path | None = None) -> IO[bytes]:
+def open_regular(path: Path, *, inside: Path | None = None) -> BufferedReader:
     """Open a regular file for reading. With `inside`, links out of that folder are refused."""
     return open(_descriptor(path, os.O_RDONLY, inside), "rb")
 
@@ -35,7 +35,7 @@ def real_path(path: Path, inside: Path) -> str:
 
 
 def leads_out(path: Path, root: str) -> bool:
-    """Whether links lead from a path in a folder to a place outside it; `root` is the `os.path.realpath` of the folder."""
+    """Whether links lead from a path in a folder to a place outside it. The folder is `root`, without links."""
     return not _is_below(os.path.realpath(path), root)
 
 

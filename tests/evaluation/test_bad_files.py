@@ -9,7 +9,10 @@ from pathlib import Path
 from signal import SIGINT
 
 import numpy as np
+import pandas
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 import cotrain
@@ -18,9 +21,11 @@ from cotrain.cli.main import main
 from cotrain.data.label_table import read_table
 from cotrain.inference import job, job_parts, streaming
 from cotrain.inference.model import Predictions
-from cotrain.inference.prediction_table import columns, csv_writer, rows_of
-from cotrain.inference.streaming import RECORD, Predicted
+from cotrain.inference.prediction_table import columns, csv_writer, open_table, rows_of
+from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
+from cotrain.storage.cells import class_of, from_safe, from_safe_path, is_text
 from tests.evaluation.many import BATCH, rows, words
+from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
 from tests.processes import Running, here
 
 pytestmark = pytest.mark.usefixtures("small_batches")
@@ -143,6 +148,34 @@ def test_no_cell_is_a_formula_and_labels_come_back(tmp_path: Path) -> None:
     read = read_table(table)
     assert [row.label for row in read] == [*names]
     assert [os.path.normpath(row.path) for row in read] == paths
+
+
+@given(st.lists(st.tuples(PATHS, NAMES, st.text(st.characters(exclude_categories=["Cs"]))), min_size=1, max_size=4))
+@example([("a\rb.jpg", "a\rb", "\r"), ("\n.png", "nan", "")])
+def test_predictions_are_read_back_whatever_the_names(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
+) -> None:
+    """By a spreadsheet, by pandas and as a label table. Every other row is that of an unreadable file."""
+    paths, names = [path for path, _, _ in rows], [name for _, name, _ in rows]
+    file, out = io.BytesIO(), tmp_path_factory.getbasetemp() / "predictions.csv"
+    bad = {number: why for number, (_, _, why) in enumerate(rows) if number % 2}
+    records = np.array([(UNREADABLE if n in bad else n, 1, 0.5, 1.0) for n in range(len(rows))], RECORD)
+    with open_table(file, ".csv", columns(None)) as write:
+        write(rows_of(paths, Predicted(records, bad), names, None))
+    out.write_bytes(file.getvalue())
+    header, *lines = as_a_spreadsheet_reads_it(file.getvalue().decode(errors="surrogateescape"))
+    assert header == columns(None)
+    assert not any(cell.startswith(FORMULAS) for line in lines for cell in line)
+    assert [from_safe_path(line[0]) for line in lines] == paths
+    assert [class_of(line[1]) for line in lines] == [None if n in bad else name for n, name in enumerate(names)]
+    assert [from_safe(line[4]) for line in lines] == [
+        f"unreadable: {bad[n]}" if n in bad else "" for n in range(len(rows))
+    ]
+    if not any("\0" in why for why in bad.values()):
+        table = pandas.read_csv(out, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
+        assert table.to_numpy().tolist() == lines
+        if all(map(is_text, paths)):
+            assert [row.label for row in read_table(out)] == [class_of(line[1]) for line in lines]
 
 
 def test_the_names_of_predictions_are_made_once() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cotrain.audit.shares import estimate_shares, read_shares
+from cotrain.storage.cells import class_cell, csv_line
 from cotrain.types import UserError
 
 CLASSES = ("cat", "dog", "owl")
@@ -78,3 +79,20 @@ def test_a_bad_table_is_named_with_its_line(tmp_path: Path, text: str, message: 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot read the class shares"):
         read_shares(tmp_path / "none.csv", CLASSES)
+
+
+def test_names_of_classes_are_read_as_other_tables_write_them(tmp_path: Path) -> None:
+    """Also by hand: =x stays =x."""
+    names = ["a\rb", "nan", "=x", "a\u2028b", "c"]
+    lines = [csv_line((class_cell(name) if row else name, 0.2)) for row, name in enumerate(names)]
+    (tmp_path / "shares.csv").write_text("class,share\n" + "".join(lines), newline="")
+    assert read_shares(tmp_path / "shares.csv", names) == pytest.approx([0.2] * 5)
+    (tmp_path / "shares.csv").write_text("class,share\n=x,1\n")
+    assert read_shares(tmp_path / "shares.csv", ["=x"]) == pytest.approx([1])
+
+
+@pytest.mark.parametrize("text", ['class,share\n"a,1\n', "class,share\n" + "x" * 200_000 + ",1\n"])
+def test_a_table_that_is_no_csv_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "shares.csv").write_text(text)
+    with pytest.raises(UserError, match=r"shares\.csv"):
+        read_shares(tmp_path / "shares.csv", ["a", "b"])

@@ -9,8 +9,11 @@ from shutil import copytree
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import cotrain
 from cotrain import Config, Dataset
@@ -24,9 +27,11 @@ from cotrain.fitting.messages import warnings_about
 from cotrain.report.page import Subject, page, show
 from cotrain.report.pictures import COLUMNS, Doubt, write_doubts
 from cotrain.runs.run import Run
+from cotrain.storage.cells import class_of, from_safe_path
 from cotrain.training.selection import Selection, selection_of
 from cotrain.types import UserError
 from tests.features.tiny import CONFIG, known, opened, pictures, small_data
+from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
 from tests.report.reading import Read, words
 
 ROBUST = CONFIG.changed(
@@ -231,3 +236,27 @@ def test_no_cell_of_a_list_is_a_formula(tmp_path: Path) -> None:
     cells = [cell for name in "abc" for row in rows(tmp_path / f"{name}.csv") for cell in row.values()]
     assert len(cells) == 2 * (len(STRANGERS) + len(SUSPECTS) + len(COLUMNS))
     assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+
+
+@given(paths=st.lists(PATHS, min_size=2, max_size=2), names=st.lists(NAMES, min_size=2, max_size=2))
+@example(paths=["a\rb.png", "b.png"], names=["a\rb", "nan"])
+def test_lists_are_read_back_whatever_the_names(
+    tmp_path_factory: pytest.TempPathFactory, paths: list[str], names: list[str]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    data = replace(small_data(), paths=tuple(paths), classes=tuple(names))
+    found = Strangers(np.arange(2), np.array([0.1, 0.2]), np.arange(2), by_heads(torch.zeros(1, 2, 2)), held_out=True)
+    suspects = [Suspect(row, row, 1 - row, of_label=0.1, of_proposed=0.9, disputed=True) for row in (0, 1)]
+    findings._write(folder / "a.csv", STRANGERS, findings._stranger_rows(found, found.p_values > 1, data))
+    findings._write(folder / "b.csv", SUSPECTS, findings._suspect_rows(suspects, data))
+    write_doubts(folder / "c.csv", [Doubt(row, paths[row], names[row], 0.5, (), 0.1) for row in (0, 1)])
+    for name, column in (("a", "class"), ("b", "label"), ("c", "class")):
+        content = (folder / f"{name}.csv").read_bytes().decode(errors="surrogateescape")
+        header, *lines = as_a_spreadsheet_reads_it(content)
+        assert not any(cell.startswith(FORMULAS) for line in lines for cell in line)
+        assert [from_safe_path(line[header.index("path")]) for line in lines] == paths
+        assert [class_of(line[header.index(column)]) for line in lines] == names
+        table = pandas.read_csv(
+            folder / f"{name}.csv", dtype=object, keep_default_na=False, encoding_errors="surrogateescape"
+        )
+        assert table.to_numpy().tolist() == lines

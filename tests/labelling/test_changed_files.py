@@ -1,0 +1,279 @@
+"""Other programs change, cut, replace and link the files of a folder. No confirmed label is lost, nobody waits."""
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cotrain.data.settings import DataSettings
+from cotrain.labelling.book import Book
+from cotrain.labelling.journal import Journal, NotSaved, only_one
+from cotrain.labelling.labels import replay
+from cotrain.labelling.labels_csv import LabelTable
+from cotrain.labelling.launch import Asked, labelling
+from cotrain.storage import writing
+from cotrain.types import UserError
+from tests.data.photos import by_class
+from tests.features.tiny import QUIET
+from tests.labelling.served import SETTINGS, photos, serving, start, visit
+
+HISTORY = "labels-history.jsonl"
+IMAGES = [f"{row:02d}.png" for row in range(60)]
+
+
+def a_book(folder: Path) -> Book:
+    book = Book(Journal.open(folder / HISTORY), LabelTable(folder / "labels.csv", folder, IMAGES, DataSettings()))
+    book.start({})
+    return book
+
+
+def say(book: Book, image: str, name: str) -> None:
+    number = book.labels.number_of(name) or book.new_class(name, who="me", how="key")
+    book.label({image: None}, number, who="me", how="key")
+
+
+def labelled(folder: Path, count: int = 50) -> Book:
+    book = a_book(folder)
+    for row in range(count):
+        say(book, IMAGES[row], ("cat", "dog")[row % 2])
+    book.save()
+    return book
+
+
+def in_place(path: Path, content: bytes) -> None:
+    """As an editor or a tool does that opens the file and writes into it."""
+    with open(path, "r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
+def rows_of(folder: Path) -> int:
+    return len((folder / "labels.csv").read_text().splitlines()) - 1
+
+
+CUTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "one line": lambda content: content[: content.index(b"\n") + 1],
+    "half": lambda content: content[: len(content) // 2],
+    "last byte": lambda content: content[:-1],
+    "half a line more": lambda content: content + b'{"id": 999, "kind',
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("then", ["label", "wait", "stop"])
+def test_a_history_that_is_cut_in_place_is_written_again(tmp_path: Path, cut: str, then: str) -> None:
+    book = labelled(tmp_path)
+    before = (tmp_path / HISTORY).read_bytes()
+    in_place(tmp_path / HISTORY, CUTS[cut](before))
+    if then == "label":
+        say(book, IMAGES[50], "cat")
+    if then != "stop":
+        book.save()
+        assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
+        assert HISTORY in book.journal.news and book.problem == ""
+    again = a_book(tmp_path)
+    again.save()
+    assert again.labels.by_name == book.labels.by_name
+    assert rows_of(tmp_path) == 50 + (then == "label")
+
+
+def test_a_change_of_the_same_length_is_noticed(tmp_path: Path) -> None:
+    book = labelled(tmp_path)
+    content = (tmp_path / HISTORY).read_bytes()
+    changed = content.replace(b'"name":"cat"', b'"name":"owl"')
+    in_place(tmp_path / HISTORY, changed)
+    with pytest.raises(NotSaved, match=HISTORY):
+        say(book, IMAGES[50], "cat")
+    assert (tmp_path / HISTORY).read_bytes() == changed, "what somebody else wrote is left alone"
+    (copy,) = tmp_path.glob("labels-history.kept-*.jsonl")
+    assert copy.read_bytes() == content
+    book.save()
+    assert HISTORY in book.problem and copy.name in book.problem
+    assert len([*tmp_path.glob("labels-history.kept-*")]) == 1
+    os.replace(copy, tmp_path / HISTORY)  # as the page says
+    say(book, IMAGES[50], "cat")
+    book.save()
+    assert (book.problem, a_book(tmp_path).labels.by_name) == ("", book.labels.by_name)
+
+
+def test_a_full_disk_while_a_deleted_history_is_written_again_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = labelled(tmp_path, 5)
+    (tmp_path / HISTORY).unlink()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "write", full)
+        for _ in range(2):
+            with pytest.raises(NotSaved):
+                say(book, IMAGES[5], "cat")
+    for row in (5, 6):
+        say(book, IMAGES[row], "cat")
+    assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
+    assert len(book.labels.by_name) == 7
+
+
+def test_a_table_keeps_labels_that_the_history_lost(tmp_path: Path) -> None:
+    """The history was cut while nobody looked, and says that it knows the table."""
+    book = labelled(tmp_path)
+    lines = (tmp_path / HISTORY).read_bytes().splitlines(keepends=True)
+    (written,) = [line for line in lines if b'"kind":"written"' in line]
+    (tmp_path / HISTORY).write_bytes(b"".join(lines[:3]) + written)
+    again = a_book(tmp_path)
+    again.save()
+    assert again.labels.by_name == book.labels.by_name
+    assert rows_of(tmp_path) == 50
+
+
+def test_rows_that_go_because_the_history_does_not_lead_to_them_stay_in_a_copy(tmp_path: Path) -> None:
+    labelled(tmp_path, 3)
+    content = (tmp_path / "labels.csv").read_bytes()
+    lines = (tmp_path / HISTORY).read_bytes().splitlines(keepends=True)
+    (tmp_path / HISTORY).write_bytes(b"".join(lines[:2]))
+    other = Journal.open(tmp_path / HISTORY)
+    book = Book(other, LabelTable(tmp_path / "labels.csv", tmp_path, IMAGES, DataSettings()))
+    say(book, IMAGES[1], "cat")  # the table says dog
+    a_book(tmp_path).save()
+    assert rows_of(tmp_path) == 2, "people disagree about one image"
+    (copy,) = tmp_path.glob("labels.edited-*.csv")
+    assert copy.read_bytes() == content
+
+
+def test_a_label_that_comes_while_the_table_is_written_survives_an_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is not said to hold a label that it does not hold."""
+    book = labelled(tmp_path, 2)
+    say(book, IMAGES[2], "cat")
+    write = book.table.write
+
+    def late(*arguments: object) -> str:
+        digest = write(*arguments)  # type: ignore[arg-type]
+        say(book, IMAGES[3], "dog")
+        return digest
+
+    monkeypatch.setattr(book.table, "write", late)
+    book._save()
+    (tmp_path / "labels.csv").write_text((tmp_path / "labels.csv").read_text() + "09.png,cat\n")
+    again = a_book(tmp_path)
+    assert again.labels.by_name == {
+        IMAGES[0]: "cat",
+        IMAGES[1]: "dog",
+        IMAGES[2]: "cat",
+        IMAGES[3]: "dog",
+        "09.png": "cat",
+    }
+
+
+@pytest.mark.parametrize("name", ["labels.csv", HISTORY, ".labels-history.lock"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, name: str, there: bool) -> None:
+    folder = photos(tmp_path / "photos", 6)
+    private = tmp_path / "private"
+    if there:
+        private.write_text("precious")
+    (folder / name).symlink_to(private)
+    with pytest.raises(UserError, match=name if "lock" not in name else "photos"), labelling(_asked(folder), QUIET):
+        pass
+    assert private.exists() == there and (not there or private.read_text() == "precious")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+@pytest.mark.parametrize("name", ["labels.csv", HISTORY, ".labels-history.lock"])
+def test_a_pipe_stops_nobody_at_the_start(tmp_path: Path, name: str) -> None:
+    folder = photos(tmp_path / "photos", 6)
+    os.mkfifo(folder / name)
+    if "lock" in name:
+        with only_one(folder / HISTORY):
+            return
+    with pytest.raises(UserError, match=name), labelling(_asked(folder), QUIET):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_files_that_become_pipes_or_links_are_a_problem_and_no_wait(tmp_path: Path, kind: str) -> None:
+    book = labelled(tmp_path, 4)
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.write_text("precious")
+
+    def put(path: Path) -> None:
+        path.unlink()
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to(outside)
+
+    put(tmp_path / "labels.csv")
+    say(book, IMAGES[4], "cat")
+    book.save()
+    assert "labels.csv" in book.problem
+    put(tmp_path / HISTORY)
+    with pytest.raises(NotSaved, match="kept"):
+        say(book, IMAGES[5], "cat")
+    book.save()
+    assert HISTORY in book.problem and outside.read_text() == "precious"
+    (kept,) = tmp_path.glob("*.kept-*")
+    assert replay(Journal.open(kept).events) == book.labels
+    for name in ("labels.csv", HISTORY):
+        (tmp_path / name).unlink()
+    say(book, IMAGES[5], "cat")
+    book.save()
+    assert (book.problem, rows_of(tmp_path)) == ("", 6)
+    assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
+
+
+def _asked(folder: Path) -> Asked:
+    return Asked(folder, settings=SETTINGS)
+
+
+def test_images_behind_links_give_no_label_and_are_not_asked(tmp_path: Path) -> None:
+    folder = by_class(tmp_path / "photos", each=3, unlabelled=2)
+    by_class(tmp_path / "elsewhere", ("owl",), each=3, unlabelled=0)
+    (folder / "owl").symlink_to(tmp_path / "elsewhere" / "owl")
+    (folder / "cat" / "away.png").symlink_to(tmp_path / "elsewhere" / "owl" / "0.png")
+    with serving(folder) as one:
+        assert {*one.session.book.labels.names.values()} == {"cat", "dog"}
+        assert not any("owl" in path or "away" in path for path in one.session.book.labels.by_name)
+        assert {*one.session.dataset.paths} == {*one.session.book.labels.by_name} | {
+            one.session.dataset.paths[row] for row in one.session.askable
+        }
+    assert "away" not in (folder / "labels.csv").read_text()
+
+
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = photos(tmp_path / "photos", 6)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing.os, "getpid", lambda: 2**22 + 1)  # no process has this number
+        for name in ("labels.csv", HISTORY):
+            os.close(writing.new_file(folder / name)[1])
+    left = {path.name for path in folder.iterdir() if writing.is_partial(path.name)}
+    assert len(left) == 2
+    (folder / ".notes.partial").touch()  # of somebody else
+    with labelling(_asked(folder), QUIET):
+        assert {path.name for path in folder.iterdir() if writing.is_partial(path.name)} == {".notes.partial"}
+
+
+@pytest.mark.system
+def test_labels_survive_a_history_that_is_cut_under_a_running_server(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos")
+    process, address = start(folder)
+    client = visit(address)
+    numbers = client.name("red", "green")
+    for row in range(12):
+        client.label(numbers[("red", "green")[row % 2]], row)
+    client.wait(lambda _: (folder / "labels.csv").exists() and rows_of(folder) == 12)
+    in_place(folder / HISTORY, b"")
+    client.label(numbers["red"], 12)
+    assert client.state["labelled"] == 13
+    process.send(signal.SIGTERM)
+    assert process.wait().returncode == 0
+    process, address = start(folder)
+    assert visit(address).state["labelled"] == 13
+    process.send(signal.SIGTERM)
+    process.wait()
