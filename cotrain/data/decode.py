@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-if __name__ == "__main__":  # the worker cannot wait for the package
-    REGULAR = os.path.join(os.path.dirname(os.path.dirname(__file__)), "storage", "regular.py")
-    open_regular = runpy.run_path(REGULAR)["open_regular"]
+if __name__ == "__main__":  # the worker cannot wait for the package, and is told where the file is
+    open_regular = runpy.run_path(sys.argv[1])["open_regular"]
 else:
     from cotrain.storage.regular import open_regular
 

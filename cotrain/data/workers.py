@@ -22,6 +22,7 @@ from rich.console import Console
 from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
 from cotrain.progress import say
+from cotrain.storage import regular
 from cotrain.storage.regular import leads_out
 from cotrain.types import UserError
 
@@ -199,7 +200,7 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         worker = subprocess.Popen(
-            [sys.executable, "-P", decode.__file__],
+            [sys.executable, "-P", decode.__file__, regular.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # libtiff and others print warnings

@@ -174,7 +174,7 @@ def test_predictions_are_read_back_whatever_the_names(
     if not any("\0" in why for why in bad.values()):
         table = pandas.read_csv(out, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
         assert table.to_numpy().tolist() == lines
-        if all(map(is_text, paths)):
+        if all(is_text(path) and path.strip() for path in paths):
             assert [row.label for row in read_table(out)] == [class_of(line[1]) for line in lines]
 
 
