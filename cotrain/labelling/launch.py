@@ -72,7 +72,6 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
     with ExitStack() as held:
         held.enter_context(only_one(asked.journal))
         journal = Journal.open(asked.journal)
-        remove_abandoned(journal.path.parent)
         settings = dict(asked.settings)
         if asked.follow_links:
             settings["data.follow_links"] = True

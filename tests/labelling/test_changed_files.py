@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotrain.data.settings import DataSettings
+from cotrain.labelling import journal
 from cotrain.labelling.book import Book
 from cotrain.labelling.journal import Journal, NotSaved, only_one
 from cotrain.labelling.labels import replay
@@ -81,10 +82,20 @@ def test_a_history_that_is_cut_in_place_is_written_again(tmp_path: Path, cut: st
     assert rows_of(tmp_path) == 50 + (then == "label")
 
 
-def test_a_change_of_the_same_length_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_change_of_the_same_length_is_noticed(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first lines by the times of the file; the last ones also where its clock is too coarse for that."""
     book = labelled(tmp_path)
+    if place == "last":
+        coarse = journal._stamp
+        monkeypatch.setattr(journal, "_stamp", lambda status: (*coarse(status)[:3], 0, 0))
+        say(book, IMAGES[51], "dog")
     content = (tmp_path / HISTORY).read_bytes()
-    changed = content.replace(b'"name":"cat"', b'"name":"owl"')
+    assert len(content) > 2 * journal.LAST
+    if place == "first":
+        changed = content.replace(b'"name":"cat"', b'"name":"owl"', 1)
+    else:
+        changed = content.replace(IMAGES[51].encode(), IMAGES[52].encode())
     in_place(tmp_path / HISTORY, changed)
     with pytest.raises(NotSaved, match=HISTORY):
         say(book, IMAGES[50], "cat")
