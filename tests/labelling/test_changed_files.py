@@ -91,7 +91,7 @@ def test_a_change_of_the_same_length_is_noticed(tmp_path: Path, place: str, monk
         monkeypatch.setattr(journal, "_stamp", lambda status: (*coarse(status)[:3], 0, 0))
         say(book, IMAGES[51], "dog")
     content = (tmp_path / HISTORY).read_bytes()
-    assert len(content) > 2 * journal.LAST
+    assert len(content) > journal.LAST + 1000
     if place == "first":
         changed = content.replace(b'"name":"cat"', b'"name":"owl"', 1)
     else:

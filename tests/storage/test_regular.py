@@ -57,10 +57,6 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path, use: Callable[[Path], None]) ->
 
 
 def test_the_decode_worker_uses_the_same_function_without_the_package() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-X", "importtime", decode.__file__, regular.__file__],
-        input=b"",
-        capture_output=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-P", "-X", "importtime", decode.__file__, regular.__file__]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
     assert done.returncode == 0 and b" torch" not in done.stderr and b" cotrain" not in done.stderr
