@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =  # or every process of the tests would compile 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-default coverage test-system test-slow bench chaos fuzz check docs dist clean
+.PHONY: help demo test test-default coverage test-system test-slow bench campaigns chaos fuzz check docs dist clean
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
@@ -39,6 +39,9 @@ bench: .venv/installed  ## speed ratios, all measured in one run
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.bank
 	$(BIN)/python -m benchmarks.predict
+
+campaigns: .venv/installed  ## attacks of every kind, in at most 15 minutes
+	$(BIN)/python -m tests.campaigns
 
 chaos: .venv/installed  ## kill, fill and interrupt everything (KILLS=100)
 	$(BIN)/python -m tests.campaigns.chaos --kills $(KILLS)
