@@ -27,6 +27,8 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    advanced: ClassVar[frozenset[str]] = frozenset()  # settings that hardly anybody changes: `--help` leaves them out
+
     @field_validator("*")
     @classmethod
     def _computable(cls, value: Any) -> Any:

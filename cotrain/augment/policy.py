@@ -71,16 +71,20 @@ TRUNCATED = ((_SIGNED * 0.5 + 0.5) * 255).astype(np.uint8)
 class Policy(Settings):
     """Settings of weak and strong views. `PRESETS` has the three combinations used in the literature."""
 
+    advanced = frozenset({"fill", "magnitudes", "order", "pad", "probability", "truncate"})
+
     flip: bool = Field(True, description="flip half of the images horizontally")
     crop: float = Field(0.125, ge=0, lt=1, description="pad by this fraction of each side, then crop at random")
     pad: Literal["reflect", "zero"] = Field("reflect", description="padding before the crop")
     operations: int = Field(3, ge=0, description="operations per strong view, drawn with replacement")
     probability: float = Field(1.0, ge=0, le=1, description="probability that a drawn operation is applied")
     magnitudes: Literal["paper", "levels"] = Field(
-        "paper", description="the paper's continuous ranges, or FixMatch's integer levels 1 to 9"
+        "paper",
+        description="the paper's continuous ranges, or FixMatch's integer levels 1 to 9",
     )
     order: Literal["weak_first", "ops_first"] = Field(
-        "weak_first", description="apply flip and crop before or after the operations and cutout"
+        "weak_first",
+        description="apply flip and crop before or after the operations and cutout",
     )
     fill: Literal["black", "grey"] = Field(
         "black",
@@ -90,7 +94,8 @@ class Policy(Settings):
         "random", description="a box of random side up to half the width, FixMatch's box of half of each side, or none"
     )
     truncate: bool = Field(
-        False, description="before the operations, lower the 47 pixel levels that FixMatch's float conversion lowers"
+        False,
+        description="before the operations, lower the 47 pixel levels that FixMatch's float conversion lowers",
     )
 
 

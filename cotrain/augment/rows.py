@@ -19,14 +19,23 @@ Floats = NDArray[np.float32]
 class FeaturePolicy(Settings):
     """How far views of features differ from the row. The strengths of a strong view are drawn up to these."""
 
+    advanced = frozenset({"dropout", "mixing", "noise", "weak_noise"})
+
     weak_noise: float = Field(0.1, ge=0, description="noise of weak views, in standard deviations of each column")
-    noise: float = Field(0.5, ge=0, description="most noise of strong views, in standard deviations of each column")
+    noise: float = Field(
+        0.5,
+        ge=0,
+        description="most noise of strong views, in standard deviations of each column",
+    )
     dropout: float = Field(
         0.5, ge=0, lt=1, description="largest share of columns that a strong view replaces: by the mean, or a category "
         "by that of another row"
     )  # fmt: skip
     mixing: float = Field(
-        0.3, ge=0, le=0.5, description="largest share of another row in a strong view; of categories: how many"
+        0.3,
+        ge=0,
+        le=0.5,
+        description="largest share of another row in a strong view; of categories: how many",
     )
 
 

@@ -105,9 +105,7 @@ class Bench:
         """The same step under other settings."""
         run, device = self.config.run, pick_device(self.config.run.device)
         used = pick_precision(run.precision, device)
-        changes: dict[str, dict[str, Any]] = {
-            f"run.channels_last={str(not run.channels_last).lower()}": {"run.channels_last": not run.channels_last}
-        }
+        changes: dict[str, dict[str, Any]] = {}
         for name in ("float32", "bfloat16", "float16"):
             try:
                 if pick_precision(name, device) != used:

@@ -1,5 +1,6 @@
 """`cotrain describe`: the list of recipes, or the network, images per step and settings of one recipe."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
@@ -7,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cotrain.cli.options import Changes, parse_changes
-from cotrain.config import Config, plain, settings_of
+from cotrain.config import Config, Setting, plain, settings_of
 from cotrain.config.recipes import RECIPES, recipe_named, with_preset
 from cotrain.networks import build_network
 from cotrain.progress import terminal
@@ -49,7 +50,9 @@ def describe_command(
     config = with_preset(base, preset).changed(parse_changes(changes))
     console.print(network_table(config, classes or RECIPES[recipe].classes, channels or RECIPES[recipe].channels))
     console.print(step_table(config))
-    console.print(settings_table(config, f"Settings of {recipe}"))
+    settings = [*settings_of(config)]
+    console.print(settings_table([each for each in settings if not each.advanced], f"Settings of {recipe}"))
+    console.print(settings_table([each for each in settings if each.advanced], f"Advanced settings of {recipe}"))
 
 
 def network_table(config: Config, classes: int, channels: int) -> Table:
@@ -86,9 +89,9 @@ def step_table(config: Config) -> Table:
     return table
 
 
-def settings_table(config: Config, title: str) -> Table:
+def settings_table(settings: Iterable[Setting], title: str) -> Table:
     table = Table("setting", "value", "meaning", title=title, title_justify="left")
     table.columns[0].no_wrap = True
-    for key, value, choices, meaning in settings_of(config):
-        table.add_row(f"--{key}", plain(value), Text(f"{meaning} [{choices}]"))
+    for each in settings:
+        table.add_row(f"--{each.key}", plain(each.value), Text(f"{each.meaning} [{each.choices}]"))
     return table

@@ -22,6 +22,7 @@ from cotrain.cli.label import label_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
 from cotrain.cli.study import studies_table, study_command
+from cotrain.config import settings_of
 from cotrain.config.recipes import recipe_named
 from cotrain.fitting.fit import versions
 from cotrain.progress import terminal
@@ -54,9 +55,9 @@ app.command(study_command, name="study")
 
 
 def all_settings() -> Table:
-    return settings_table(
-        recipe_named("small32"), "All settings, with the values of small32 (cotrain describe RECIPE shows others)"
-    )
+    usual = [each for each in settings_of(recipe_named("small32")) if not each.advanced]
+    title = "Settings, with the values of small32 (cotrain describe RECIPE shows other values and advanced settings)"
+    return settings_table(usual, title)
 
 
 BELOW_HELP: dict[str, Callable[[], Table]] = {"fit": all_settings, "study": studies_table}  # by command

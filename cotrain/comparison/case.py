@@ -20,7 +20,7 @@ from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 
 NOTHING: Mapping[str, Any] = {}
-ORIGINS = {"per_method", "replaced"}  # optimiser settings that only record where the other ones come from
+ORIGINS = {"per_method"}  # optimiser settings that only record where the other ones come from
 
 
 @dataclass(frozen=True)

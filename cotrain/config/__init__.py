@@ -6,14 +6,13 @@ from cotrain.config.config import (
     Config,
     DataSettings,
     ModelSettings,
-    OptimSettings,
-    RobustSettings,
-    RunSettings,
+    Setting,
     data_settings,
     differences,
     plain,
     settings_of,
 )
+from cotrain.config.sections import OptimSettings, RobustSettings, RunSettings
 
 __all__ = [
     "PER_METHOD",
@@ -24,6 +23,7 @@ __all__ = [
     "OptimSettings",
     "RobustSettings",
     "RunSettings",
+    "Setting",
     "data_settings",
     "differences",
     "plain",

@@ -26,6 +26,8 @@ OF_SPLITS = {"labels", "balance", "include_labelled", "test_share", "valid_share
 
 
 class DataSettings(Settings):
+    advanced = frozenset({"include_labelled", "largest"})
+
     labels: IntOrNone = Field(
         None, ge=1, description="number of training images that keep their label; none: all labelled ones"
     )
@@ -33,7 +35,8 @@ class DataSettings(Settings):
         "equal", description="labelled images per class: the same number for each, or in proportion to its size"
     )
     include_labelled: bool = Field(
-        True, description="the unlabelled images include the labelled ones, as in the released code"
+        True,
+        description="the unlabelled images include the labelled ones, as in the released code",
     )
     test_share: float = Field(
         0.2, ge=0, lt=1, description="if there are no test images, fraction of the labelled ones set aside for testing"
@@ -43,7 +46,10 @@ class DataSettings(Settings):
     )
     size: Size = Field(None, description="resize images to this side or HEIGHTxWIDTH; none: chosen from the images")
     largest: int = Field(
-        224, ge=4, le=2048, description="side of larger photographs if data.size is none; grey images: at most 64"
+        224,
+        ge=4,
+        le=2048,
+        description="side of larger photographs if data.size is none; grey images: at most 64",
     )
     labels_file: StrOrNone = Field(
         None, description="label table (paths and labels) for a folder of images; none: its labels.csv, if any"
@@ -78,4 +84,3 @@ class BankSettings(Settings):
 
     weak: int = Field(2, ge=1, description="weak views of each training image, for a frozen trunk")
     strong: int = Field(4, ge=1, description="strong views of each training image, for a frozen trunk")
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of these views; runs with other seeds share them")

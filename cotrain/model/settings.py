@@ -22,6 +22,8 @@ def _json(value: Any) -> Any:
 
 
 class ModelSettings(Settings):
+    advanced = frozenset({"bn_momentum", "head_init", "last_width"})
+
     backbone: str = Field(
         "wrn-28-2", description="name of a backbone, or PACKAGE.MODULE:FUNCTION of your own (docs/guide/extending.md)"
     )
@@ -53,7 +55,8 @@ class ModelSettings(Settings):
         None, description="a safetensors file with the weights of your own network's trunk; none: as it is built"
     )
     head_init: Literal["independent", "copied"] = Field(
-        "independent", description="heads start with independent weights, or as copies of the first head (ablation 4)"
+        "independent",
+        description="heads start with independent weights, or as copies of the first head (ablation 4)",
     )
     bn_momentum: float = Field(0.001, gt=0, le=1, description="how fast batch-norm statistics follow the batches")
 

@@ -90,7 +90,7 @@ def card(run: Run) -> str:
         calibration=calibration_of(of_used),
         limits=limits(run.config, result, errors.get(used), noun),
         command=printable(as_typed(run.command)),
-        settings=[(key, plain(value)) for key, value, _, _ in settings_of(run.config)],
+        settings=[(each.key, plain(each.value)) for each in settings_of(run.config)],
         pretrained=is_pretrained(run.config.model.backbone),
     )
 

@@ -187,7 +187,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         strong_missing=run.config.method.views.ctaugment != "none",
         facts=_facts(run, result, classes),
         versions={name: str(number) for name, number in result.get("versions", {}).items()},
-        settings=[(key, plain(value), meaning) for key, value, _, meaning in settings_of(run.config)],
+        settings=[(each.key, plain(each.value), each.meaning) for each in settings_of(run.config)],
     )
 
 

@@ -87,7 +87,6 @@ class Run:
         same = {
             "data.labels_file": self.config.data.labels_file,  # its content is in the fingerprint
             "optim.per_method": self.config.optim.per_method,  # only says where the other settings come from
-            "optim.replaced": self.config.optim.replaced,
         }
         if changed := differences(self.config.model_dump(), config.changed(same).model_dump()):
             raise UserError(f"{self.folder} cannot be resumed with different settings: {'; '.join(changed)}")

@@ -6,6 +6,8 @@ from typing import Any
 from cotrain.config import Config
 from cotrain.types import UserError
 
+NO_SETTINGS = (("bank", "seed", 0), ("run", "channels_last", True))  # they are constants now
+
 
 def read_config(values: Any, where: object) -> Config:
     """The config that a file holds."""
@@ -24,6 +26,11 @@ def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     if isinstance(data := values.get("data"), Mapping) and "largest" not in data:
         values = {**values, "data": {**data, "largest": 64}}
+    for section, name, constant in NO_SETTINGS:
+        if isinstance(part := values.get(section), Mapping) and part.get(name, constant) == constant:
+            values = {**values, section: {key: value for key, value in part.items() if key != name}}
+    if isinstance(optim := values.get("optim"), Mapping):  # `optim.replaced` only served to choose another method
+        values = {**values, "optim": {key: value for key, value in optim.items() if key != "replaced"}}
     method = dict(values.get("method") or {})
     if method.get("strong_pass") == "all":
         del method["strong_pass"]

@@ -69,8 +69,7 @@ def begin(
     for name, tensor in (weights or {}).items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
-    if config.run.channels_last:
-        net = net.channels_last()
+    net = net.channels_last()
     measure_features(net, inputs_of(config, dataset, split), np.asarray(split.unlabelled), device)
     make = {"sgd": sgd, "adam": adam}[config.optim.kind]
     optim, pretrained = config.optim, pixel_statistics(config, len(dataset.classes), dataset.shape[-1]) is not None

@@ -30,6 +30,7 @@ from cotrain.trunk.trunk import Trunk
 from cotrain.types import UserError
 
 VERSION = 2
+SEED = 0  # of the views: every run uses the same ones
 DRAWN = 16  # views of an image drawn at once; the first ones are the same however many there are
 AT_ONCE = 8  # views per call of the trunk
 IMAGES_PER_TASK = 8
@@ -58,9 +59,9 @@ def open_bank(
 ) -> Dataset:
     """The dataset with its bank. Views that are not there yet are computed first; without `augmented`, the plain ones.
 
-    Each view of an image depends only on the image, the policy and `settings.seed`.
+    Each view of an image depends only on the image, the policy and `SEED`.
     """
-    making = Making(dataset, trunk, policy, settings.seed, runtime, console)
+    making = Making(dataset, trunk, policy, runtime, console)
     with making.explained():
         store = making.completed(view_names(settings.weak, settings.strong) if augmented else [PLAIN])
     places, checking = store.places(dataset.hashes), Checking(making, store)
@@ -75,7 +76,6 @@ class Making:
     dataset: Dataset
     trunk: Trunk
     policy: Policy
-    seed: int
     runtime: Kind
     console: Console
 
@@ -86,7 +86,7 @@ class Making:
             "trunk": self.trunk.digest,
             "images": list(self.trunk.images),
             "policy": self.policy.model_dump(),
-            "seed": self.seed,
+            "seed": SEED,
             "shape": list(self.trunk.features()),
         }
 
@@ -113,7 +113,7 @@ class Making:
             say(self.console, "onnxruntime is not installed: with torch, this takes about three times as long")
         if not is_prepared(self.trunk, self.runtime):
             say(self.console, f"preparing {self.trunk.name} for onnxruntime, once")
-        work = Work(store, self.dataset, self.policy, self.seed, compiled(self.trunk, self.runtime))
+        work = Work(store, self.dataset, self.policy, compiled(self.trunk, self.runtime))
         _fill(work, names, self.console)
 
     @contextmanager
@@ -234,7 +234,6 @@ class Work:
     store: Store
     dataset: Dataset
     policy: Policy
-    seed: int
     trunk: Compute
 
     def compute(self, task: Task) -> int:
@@ -249,7 +248,7 @@ class Work:
         images, (places,) = near(self.dataset.pixels, [task.rows], torch.device("cpu"))
         height, width = images.shape[1:3]
         draws = [
-            view_draw(name, self.policy, int(self.dataset.hashes[row]), height, width, self.seed)
+            view_draw(name, self.policy, int(self.dataset.hashes[row]), height, width)
             for row in task.rows
             for name in task.names
         ]
@@ -267,17 +266,17 @@ class Work:
         return (time.monotonic() - began) / len(task.names)
 
 
-def view_draw(name: str, policy: Policy, image: int, height: int, width: int, seed: int) -> Draw:
+def view_draw(name: str, policy: Policy, image: int, height: int, width: int) -> Draw:
     """The random decisions for one view of one image: the same in every dataset and for any number of views."""
     if name == PLAIN:
         return draw_plain(1)
     kind, number = name.split("-")
     block, place = divmod(int(number), DRAWN)
-    return _drawn(kind, block, policy, image, height, width, seed)[place : place + 1]
+    return _drawn(kind, block, policy, image, height, width)[place : place + 1]
 
 
 @lru_cache(maxsize=64)
-def _drawn(kind: str, block: int, policy: Policy, image: int, height: int, width: int, seed: int) -> Draw:
+def _drawn(kind: str, block: int, policy: Policy, image: int, height: int, width: int) -> Draw:
     draw = {"weak": draw_weak, "strong": draw_strong}[kind]
-    rng = np.random.default_rng((seed, image, ["weak", "strong"].index(kind), block))
+    rng = np.random.default_rng((SEED, image, ["weak", "strong"].index(kind), block))
     return draw(policy, DRAWN, height, width, rng)

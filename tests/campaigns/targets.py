@@ -37,7 +37,7 @@ def setting(content: bytes, folder: Path) -> None:
 
 
 def settings() -> st.SearchStrategy[bytes]:
-    keys = st.sampled_from([key for key, _, _, _ in settings_of(Config())])
+    keys = st.sampled_from([each.key for each in settings_of(Config())])
     words = st.sampled_from(["none", "true", "1e38", "nan", "-inf", "0", "-1", "9" * 30, "[/x]", "mhct", "lite0", "{"])
     return st.dictionaries(keys, st.one_of(inputs.values, words), min_size=1, max_size=3).map(inputs.as_json)
 

@@ -74,11 +74,6 @@ def test_classes_with_impossible_characters_are_one_line(cotrain, tmp_path: Path
     assert "`classes` holds text that is not Unicode" in one_line(cotrain("data", "check", path))
 
 
-def test_settings_that_are_kept_for_later_are_checked_too() -> None:
-    with pytest.raises(ValueError, match=r"optim\.replaced=None"):
-        recipe_named("digits").changed({"optim.replaced": None})
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

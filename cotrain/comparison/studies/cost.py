@@ -85,7 +85,7 @@ class Effort:
 
 USED = {"augment", "model", "method", "optim"}  # sections with settings that affect the time of a step
 FIXED = {"method", "method.heads", "optim.steps"}  # except these: they do not, or they are what is compared
-USED_OF_RUN = {"run.device", "run.precision", "run.channels_last", "run.compile"}
+USED_OF_RUN = {"run.device", "run.precision", "run.compile"}
 EFFORTS = {"minutes": Effort(4, 3), "hours": Effort(16, 5), "published": Effort(64, 5)}
 
 
