@@ -1,6 +1,5 @@
 """Progress of long tasks: a bar with the remaining time in a terminal, plain lines every few seconds elsewhere."""
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -70,12 +69,3 @@ def clock(seconds: float) -> str:
 
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def worded(text: str, unit: str) -> str:
-    """A sentence about images, said of rows if that is the unit."""
-    return text if unit == "image" else re.sub(r"\b([Ii])mage(s?)\b", lambda found: _as(unit, *found.groups()), text)
-
-
-def _as(unit: str, first: str, plural: str) -> str:
-    return (unit.capitalize() if first == "I" else unit) + plural

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
@@ -20,6 +21,21 @@ NOTHING = torch.zeros(0)
 
 class UserError(ValueError):
     """An error the user can fix. The command line prints it as one line and exits with code 2."""
+
+
+class Unit(StrEnum):
+    """What one example is called. Whoever writes a sentence about a dataset or a run takes the noun from it."""
+
+    IMAGE = "image"
+    ROW = "row"  # of a table
+
+    @property
+    def many(self) -> str:
+        return f"{self}s"
+
+    @property
+    def with_article(self) -> str:
+        return f"an {self}" if self is Unit.IMAGE else f"a {self}"
 
 
 class Settings(BaseModel):

@@ -101,11 +101,11 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
     if dataset.missing:
         yield "label table rows without a file", len(dataset.missing), list(dataset.missing)
     if groups := duplicates(dataset):
-        yield f"duplicate {dataset.unit}s", len(groups), [_group(dataset, group) for group in groups]
+        yield f"duplicate {dataset.unit.many}", len(groups), [_group(dataset, group) for group in groups]
     if conflicting := [_group(dataset, group, labels=True) for group in groups if contradicts(dataset, group)]:
         yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
-        yield f"test {dataset.unit}s also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
+        yield f"test {dataset.unit.many} also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
     if dataset.features is None:
         yield from _empty_images(dataset)
     labels = dataset.labels.numpy()
@@ -129,17 +129,17 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     """What `fit` would do."""
     optim, unit = config.optim, dataset.unit
     table = _table("What fit would do")
-    table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled {unit}s")
+    table.add_row("train on", f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled {unit.many}")
     without = (
-        f"the labelled {unit}s, by cross-validation"
+        f"the labelled {unit.many}, by cross-validation"
         if is_estimated(config, dataset)
-        else f"nothing: there are no test {unit}s"
+        else f"nothing: there are no test {unit.many}"
     )
-    table.add_row("test on", f"{len(split.test):,} {unit}s" if split.test else without)
+    table.add_row("test on", f"{len(split.test):,} {unit.many}" if split.test else without)
     table.add_row("method", config.method.name)
     table.add_row("network", network(config))
     table.add_row("steps", f"{optim.steps:,}")
-    table.add_row(f"{unit}s per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
+    table.add_row(f"{unit.many} per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
     if dataset.features is not None:
         strong = f"noise up to {config.features.noise:g}, dropout up to {config.features.dropout:g}"
         table.add_row("strong views", f"{strong}, mixing up to {config.features.mixing:g} (features.*)")

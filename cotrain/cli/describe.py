@@ -80,7 +80,7 @@ def step_table(config: Config) -> Table:
         "unlabelled, weak views": views.weak * config.unlabelled,
         "unlabelled, strong views": views.strong * config.unlabelled,
     }
-    table = Table("images per step", "number")
+    table = Table(f"{config.unit.many} per step", "number")
     table.columns[1].justify = "right"
     for name, number in rows.items():
         if number:

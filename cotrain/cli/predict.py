@@ -32,11 +32,11 @@ from cotrain.inference.model import (
 from cotrain.inference.prediction_table import PARQUET, import_pyarrow
 from cotrain.inference.shards import WHOLE, Shard
 from cotrain.inference.streaming import ROWS_AT_ONCE, files_at_once
-from cotrain.progress import terminal, worded
+from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 Share = Annotated[float | None, Parameter(validator=validators.Number(gte=0, lte=1))]
 Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0))]
@@ -121,11 +121,11 @@ def predict_command(
         raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
     if own_rank() == 0:
         if chosen != run:
-            why = f", which was {how_better(Run.open(run).result or {})}" if use == BETTER else ""
+            why = f", which was {how_better(Run.open(run).result or {}, model.config.unit)}" if use == BETTER else ""
             print(f"using {chosen.name}{why}", file=sys.stderr)
-        print(worded(how_calibrated(chosen), model.config.unit), file=sys.stderr)
+        print(how_calibrated(chosen), file=sys.stderr)
         if target_error is not None:
-            print(worded(_not_covered(model, unknown_below), model.config.unit), file=sys.stderr)
+            print(_not_covered(model, unknown_below), file=sys.stderr)
     if done is not None:
         print(_summary(done, request.own_out, below, unknown, model.config.unit))
 
@@ -166,7 +166,7 @@ class Request:
         if self.defer_below is not None and self.target_error is not None:
             raise UserError("--defer-below and --target-error both set what to defer; use only one")
         if not self.images:
-            raise UserError("predict needs image files or folders after the run folder")
+            raise UserError("predict needs image files or folders, or a table, after the run folder")
         if job_size() > 1 and self.shard is not None:
             raise UserError("under torchrun, each process predicts its own shard; omit --shard")
         if self.own_out is None and job_size() > 1:
@@ -237,29 +237,28 @@ def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
     promised = promised_threshold(run, model, target_error)
     evidence = f"{promised.wrong} of the other {promised.answered} {kind_of_held_out(Run.open(run))} were wrong"
     most = rounded_up(100 * promised.bound)
-    bound = f"so the error on images like them is at most {most} % (95 % confidence)"
+    bound = f"so the error on {model.config.unit.many} like them is at most {most} % (95 % confidence)"
     if own_rank() == 0:
-        print(
-            f"deferring images with a probability below {promised.probability:.9g}: {evidence}, {bound}",
-            file=sys.stderr,
-        )
+        what = f"deferring {model.config.unit.many} with a probability below {promised.probability:.9g}"
+        print(f"{what}: {evidence}, {bound}", file=sys.stderr)
     return promised.probability
 
 
 def _not_covered(model: Model, unknown_below: float | None) -> str:
     """What the promised error says nothing about."""
+    uncovered = f"the promised error does not cover {model.config.unit.many} that belong to no class"
     if model.belonging is None or unknown_below is None:
         found = "; --unknown-below 0.05 names most of them" if model.belonging is not None else ""
-        return f"the promised error does not cover images that belong to no class{found}"
-    return "the promised error does not cover images that belong to no class and were not recognised as unknown"
+        return f"{uncovered}{found}"
+    return f"{uncovered} and were not recognised as unknown"
 
 
-def _summary(done: Done, out: Path | None, below: float | None, unknown: float, unit: str) -> str:
+def _summary(done: Done, out: Path | None, below: float | None, unknown: float, unit: Unit) -> str:
     deferred = f", {done.deferred} deferred" if below is not None else ""
     deferred += f", {done.unknown} unknown" if unknown else ""
-    speed = f" ({done.per_second:,.0f} {unit}s per second)" if done.predicted else ""
-    unreadable = f", {done.unreadable} unreadable" if unit == "image" else ""
-    return f"{done.images} {unit}s{unreadable}{deferred} -> {out}{speed}"
+    speed = f" ({done.per_second:,.0f} {unit.many} per second)" if done.predicted else ""
+    unreadable = f", {done.unreadable} unreadable" if unit is Unit.IMAGE else ""
+    return f"{done.images} {unit.many}{unreadable}{deferred} -> {out}{speed}"
 
 
 def rounded_up(bound: float) -> str:

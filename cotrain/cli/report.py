@@ -64,7 +64,7 @@ def report_command(
             say(console, f"{run.folder / CARD} was not written by cotrain, or has been edited; it stays as it is")
     for one in shown:
         if one.without:
-            say(console, f"{one.folder}: no images; {one.without}")
+            say(console, f"{one.folder}: no {one.unit.many}; {one.without}")
     say(console, f"{len(opened)} {'run' if len(opened) == 1 else 'runs'} -> {path}")
 
 

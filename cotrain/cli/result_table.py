@@ -9,9 +9,9 @@ from rich.text import Text
 from cotrain.evaluation.verdict import Verdict, how_better
 from cotrain.fitting.rivals import FOREST, SPREADING
 from cotrain.inference.model import METHOD
-from cotrain.progress import clock, times, worded
+from cotrain.progress import clock, times
 from cotrain.runs.run import DOES_NOT_BELONG, LABELLED_ONLY, LOGISTIC, SUSPECT_LABELS, Run
-from cotrain.types import Method, UserError
+from cotrain.types import Method, Unit, UserError
 
 NAMES = {
     LABELLED_ONLY: "labelled-only heads",
@@ -21,47 +21,38 @@ NAMES = {
 }
 
 
-class Worded(Table):
-    """A table whose sentences about images are said of rows, where the data are a table."""
-
-    unit = "image"
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*(worded(cell, self.unit) if isinstance(cell, str) else cell for cell in cells), **options)
-
-
 NEEDED = {"test_error", "test_interval", "test_images", "head_errors", "agreement"}
 OF_TRAINING = {"seconds", "steps", "labels", "seed"}  # in result.json, but not in a new evaluation
 
 
 def result_table(run: Run, result: Mapping[str, Any]) -> Table:
     _check_whole(run, result)
-    method = run.config.method
+    method, unit = run.config.method, run.config.unit
+    title = _title(result, unit)
     checked = result.get("cross_validation")
     if checked and not result["test_images"]:
-        table = Worded("", "estimated error", "95 % confidence interval", title=_title(result), title_justify="left")
-        table.unit = run.config.unit
-        _add_estimates(table, checked, _name(method))
+        table = Table("", "estimated error", "95 % confidence interval", title=title, title_justify="left")
+        _add_estimates(table, checked, _name(method, unit), unit)
         _add_facts(table, run, result)
         return table
-    table = Worded("", "test error", title=_title(result), title_justify="left")
-    table.unit = run.config.unit
+    table = Table("", "test error", title=title, title_justify="left")
     if method.views.any_unlabelled and "labelled_only_error" in result and result["test_images"]:
-        table.add_row("baseline (labelled images only)", _baseline(run, result))
+        table.add_row(f"baseline (labelled {unit.many} only)", _baseline(run, result))
         if result.get("logistic_regression_error") is not None:
-            table.add_row("logistic regression, same features", _percent(result["logistic_regression_error"]))
+            table.add_row("logistic regression, same features", _percent(result["logistic_regression_error"], unit))
     for number, error in enumerate((result["head_errors"] or []) if method.heads > 1 else [], start=1):
-        table.add_row(f"head {number}", _percent(error))
-    table.add_row(_name(method), _percent(result["test_error"]), style="bold")
+        table.add_row(f"head {number}", _percent(error, unit))
+    table.add_row(_name(method, unit), _percent(result["test_error"], unit), style="bold")
     table.add_section()
     if result["test_interval"] is not None:
         low, high = result["test_interval"]
-        table.add_row("95 % confidence interval", f"{low:.1f} to {high:.1f} % ({result['test_images']:,} test images)")
+        tested = f"{result['test_images']:,} test {unit.many}"
+        table.add_row("95 % confidence interval", f"{low:.1f} to {high:.1f} % ({tested})")
     if result.get("verdict"):
         verdict = Verdict(**result["verdict"])
         against = "" if verdict.against == LABELLED_ONLY else f", against {NAMES[verdict.against]}"
         longer = ", longer training included" if run.config.run.warm_start else ""
-        table.add_row("effect of unlabelled images", _effect(verdict) + against + longer)
+        table.add_row(f"effect of unlabelled {unit.many}", _effect(verdict, unit) + against + longer)
     if result.get("validation"):
         found = Verdict(**result["validation"])
         table.add_row("validation error", f"{found.error:.1f} %, of the baseline {found.labelled_only:.1f} %")
@@ -75,7 +66,7 @@ def _check_whole(run: Run, result: Mapping[str, Any]) -> None:
         raise UserError(f"{run.folder / 'result.json'} is damaged: it has no {key}; delete it and add --resume")
 
 
-def _title(result: Mapping[str, Any]) -> str:
+def _title(result: Mapping[str, Any], unit: Unit) -> str:
     """The first line of the result: a baseline that is better is the news."""
     used = result.get("used", METHOD)
     against = (result.get("cross_validation") or {}).get("against")
@@ -84,18 +75,18 @@ def _title(result: Mapping[str, Any]) -> str:
     if used == METHOD:
         return "Result"
     return (
-        f"Result: the baseline ({NAMES[used]}) is {how_better(result)}, so `cotrain predict` uses it "
+        f"Result: the baseline ({NAMES[used]}) is {how_better(result, unit)}, so `cotrain predict` uses it "
         "(--use method for the other)"
     )
 
 
-def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
+def _add_estimates(table: Table, checked: Mapping[str, Any], name: str, unit: Unit) -> None:
     for baseline, one in checked["errors"].items():
         style = "bold" if baseline == METHOD else None
         interval = f"{one['low']:.1f} to {one['high']:.1f} %"
         table.add_row(NAMES.get(baseline, name), f"{one['error']:.1f} %", interval, style=style)
     table.add_section()
-    how = f"{checked['images']} labelled images, {checked['folds']} folds, {times(checked['repeats'])}"
+    how = f"{checked['images']} labelled {unit.many}, {checked['folds']} folds, {times(checked['repeats'])}"
     table.add_row("by cross-validation over", how)
     if (against := checked["against"]) is not None:
         points = f"{against['difference']:+.1f} points ({against['low']:+.1f} to {against['high']:+.1f})"
@@ -103,12 +94,12 @@ def _add_estimates(table: Table, checked: Mapping[str, Any], name: str) -> None:
 
 
 def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:
-    folder, method = run.folder, run.config.method
-    _add_folder(table, result)
+    folder, method, unit = run.folder, run.config.method, run.config.unit
+    _add_folder(table, result, unit)
     if method.heads > 1:
-        table.add_row("all heads agree", f"on {100 * result['agreement']:.1f} % of the unlabelled images")
+        table.add_row("all heads agree", f"on {100 * result['agreement']:.1f} % of the unlabelled {unit.many}")
     if "seconds" in result:
-        table.add_row("labelled images", f"{result['labels']:,}")
+        table.add_row(f"labelled {unit.many}", f"{result['labels']:,}")
         table.add_row("seed", str(result["seed"]))
         table.add_row("training time", f"{clock(result['seconds'])} for {result['steps']:,} steps")
     for warning in result.get("warnings", []):
@@ -118,8 +109,8 @@ def _add_facts(table: Table, run: Run, result: Mapping[str, Any]) -> None:
         table.add_row("report", Text(str(folder / "report.html")))
 
 
-def _add_folder(table: Table, result: Mapping[str, Any]) -> None:
-    """What was found out about the folder as it is."""
+def _add_folder(table: Table, result: Mapping[str, Any], unit: Unit) -> None:
+    """What was found out about the data as they are."""
     if result.get("recalls"):
         worst = min(result["recalls"], key=lambda one: one["recall"])
         interval = f"{worst['low']:.0f} to {worst['high']:.0f} %"
@@ -133,19 +124,19 @@ def _add_folder(table: Table, result: Mapping[str, Any]) -> None:
         clear, estimated = strangers.get("clear", True), strangers["estimated_share"]
         share = f"about {100 * estimated:.0f} %" if clear else "no clear sign of any"
         left = f"; {strangers['left_out']:,} left out" if strangers["left_out"] else ""
-        table.add_row("images of no class", f"{share}{left} ({DOES_NOT_BELONG})")
+        table.add_row(f"{unit.many} of no class", f"{share}{left} ({DOES_NOT_BELONG})")
     if (labels := result.get("suspect_labels")) and labels["disputed"]:
         table.add_row("disputed labels", f"{labels['disputed']:,} of {labels['listed']:,} listed ({SUSPECT_LABELS})")
 
 
-def _name(method: Method) -> str:
+def _name(method: Method, unit: Unit) -> str:
     if not method.views.any_unlabelled:
-        return "labelled images only"
-    return f"ensemble of {method.heads} heads" if method.heads > 1 else "labelled and unlabelled images"
+        return f"labelled {unit.many} only"
+    return f"ensemble of {method.heads} heads" if method.heads > 1 else f"labelled and unlabelled {unit.many}"
 
 
-def _percent(error: float | None) -> str:
-    return "unknown (no test images)" if error is None else f"{error:.2f} %"
+def _percent(error: float | None, unit: Unit) -> str:
+    return f"unknown (no test {unit.many})" if error is None else f"{error:.2f} %"
 
 
 def _baseline(run: Run, result: Mapping[str, Any]) -> str:
@@ -154,9 +145,9 @@ def _baseline(run: Run, result: Mapping[str, Any]) -> str:
         return "not trained"
     steps = f"{run.config.baseline_steps:,} steps"
     same = "same " if run.config.baseline_steps == run.config.optim.steps else ""
-    return _percent(error) + (f" ({same}{steps}, in {clock(seconds)})" if seconds is not None else "")
+    return _percent(error, run.config.unit) + (f" ({same}{steps}, in {clock(seconds)})" if seconds is not None else "")
 
 
-def _effect(verdict: Verdict) -> str:
+def _effect(verdict: Verdict, unit: Unit) -> str:
     points = f"{verdict.difference:+.1f} points ({verdict.low:+.1f} to {verdict.high:+.1f})"
-    return f"{verdict.word}: {points}" + ("; too few images differ to tell" if verdict.few else "")
+    return f"{verdict.word}: {points}" + (f"; too few {unit.many} differ to tell" if verdict.few else "")

@@ -18,6 +18,7 @@ from cotrain.evaluation.head_stats import mean_disagreement
 from cotrain.evaluation.outputs import Scores, score
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
+from cotrain.types import Unit
 
 NOTHING: Mapping[str, Any] = {}
 ORIGINS = {"per_method"}  # optimiser settings that only record where the other ones come from
@@ -51,6 +52,7 @@ class CaseResult:
     parameters: int  # of one network; 0: no run is finished
     length: Length
     rule: str  # how the ensemble votes
+    unit: Unit
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
@@ -128,7 +130,7 @@ def result_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) ->
             runs = [Run.open(comparison.run_folder(contender, seed)) for contender in case.contenders]
             outputs[seed] = together([run.outputs(len(comparison.dataset.classes)) for run in runs])
             parameters = finished[0]["parameters"]
-    return CaseResult(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble)
+    return CaseResult(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble, comparison.dataset.unit)
 
 
 def together(trainings: Sequence[Mapping[str, Outputs]]) -> dict[str, Outputs]:

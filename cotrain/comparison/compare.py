@@ -118,7 +118,7 @@ class Comparison:
         comparison = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
         for contender in comparison.contenders:
             check_trainable(contender.config(base), dataset)
-            check_batches(contender.config(base), comparison.split(first))
+            check_batches(contender.config(base), dataset, comparison.split(first))
         return comparison
 
     def split(self, seed: int) -> Split:
@@ -221,11 +221,14 @@ class Comparison:
 
     @property
     def images(self) -> str:
-        """How many images of each kind there are."""
-        split = self.split(self.seeds[0])
+        """How many images or rows of each kind there are."""
+        split, unit = self.split(self.seeds[0]), self.dataset.unit
         parts = {"labels": split.labelled, "unlabelled": split.unlabelled, "validation": split.valid}
         return ", ".join(
-            [*(f"{len(rows):,} {part}" for part, rows in parts.items() if rows), f"{len(split.test):,} test images"]
+            [
+                *(f"{len(rows):,} {part}" for part, rows in parts.items() if rows),
+                f"{len(split.test):,} test {unit.many}",
+            ]
         )
 
     @property

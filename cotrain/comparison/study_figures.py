@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from cotrain.comparison.case import CaseResult
 from cotrain.evaluation.calibration import Reliability
 from cotrain.report.figures import Figure, Palette, axes_at, draw_reliability, drawing, legend_above
+from cotrain.types import Unit
 
 SHIFT = 0.16  # between two points of one row
 
@@ -85,7 +86,7 @@ def errors_and_parameters(palette: Palette, results: Sequence[CaseResult], what:
 
 
 @drawing
-def reliability_diagrams(palette: Palette, diagrams: Mapping[str, Reliability]) -> Figure:
+def reliability_diagrams(palette: Palette, diagrams: Mapping[str, Reliability], unit: Unit) -> Figure:
     """The paper's figure: reliability diagrams side by side, each with a title."""
     inches = 2.1
     canvas = Canvas(figsize=(0.65 + inches * len(diagrams), 3.9))
@@ -102,12 +103,12 @@ def reliability_diagrams(palette: Palette, diagrams: Mapping[str, Reliability]) 
                 axes.set_yticklabels([])
         if number == 0:
             above.set_ylabel("accuracy")
-            below.set_ylabel("fraction of images")
+            below.set_ylabel(f"fraction of {unit.many}")
     summary = "; ".join(f"{title}: ECE {reliability.gap:.2f} %" for title, reliability in diagrams.items())
     caption = (
-        "First seed only. Top: the accuracy of the images in each confidence bin and, in orange, its gap to their mean "
-        "confidence; on the diagonal, probabilities are calibrated. Bottom: the fraction of images in each bin, with "
-        "the accuracy (solid) and the mean confidence (dashed)."
+        f"First seed only. Top: the accuracy of the {unit.many} in each confidence bin and, in orange, its gap to "
+        "their mean confidence; on the diagonal, probabilities are calibrated. Bottom: the fraction of "
+        f"{unit.many} in each bin, with the accuracy (solid) and the mean confidence (dashed)."
     )
     return Figure(canvas, palette, f"Reliability diagrams above histograms of confidence. {summary}.", caption)
 

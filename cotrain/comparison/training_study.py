@@ -107,7 +107,9 @@ class Training:
             what=study.name,
         )
         if not comparison.split(comparison.seeds[0]).test:
-            raise UserError(f"{data.name} has no labelled test images; a study needs some: set data.test_share above 0")
+            raise UserError(
+                f"{data.name} has no labelled test {data.unit.many}; a study needs some: set data.test_share above 0"
+            )
         return cls(study, cases, comparison)
 
     def run(self, console: Console) -> StudyReport:

@@ -14,7 +14,7 @@ from cotrain.model.named import names
 from cotrain.model.own import OwnNetwork
 from cotrain.model.settings import ModelSettings
 from cotrain.model.trust import Trust
-from cotrain.types import Method, Settings, UserError
+from cotrain.types import Method, Settings, Unit, UserError
 
 PER_METHOD, BACKBONE = "optim.per_method", "model.backbone"
 TABLE_BACKBONE = "features"  # heads on the rows of a table
@@ -44,9 +44,8 @@ class Config(Settings):
         return max(1, round(self.run.baseline_factor * self.optim.steps))
 
     @property
-    def unit(self) -> str:
-        """What one example is called: an image, or a row of a table."""
-        return "row" if self.model.backbone == TABLE_BACKBONE else "image"
+    def unit(self) -> Unit:
+        return Unit.ROW if self.model.backbone == TABLE_BACKBONE else Unit.IMAGE
 
     @property
     def wants_baseline(self) -> bool:

@@ -14,7 +14,7 @@ from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
 from cotrain.data.feature_table import Features
 from cotrain.data.imagefile import ImageFile
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 UNLABELLED = -1
 AT_ONCE = 512
@@ -69,9 +69,8 @@ class Dataset:
         return self.bank is not None or self.features is not None
 
     @property
-    def unit(self) -> str:
-        """What one of them is called, with an s for several."""
-        return "image" if self.features is None else "row"
+    def unit(self) -> Unit:
+        return Unit.IMAGE if self.features is None else Unit.ROW
 
     @property
     def kept(self) -> str:
@@ -154,7 +153,7 @@ def from_arrays(
     classes = classes or tuple(str(number) for number in range(int(all_labels.max(initial=-1)) + 1))
     _check_labels(name, all_labels, classes)
     check_names(name, classes)
-    check_known(name, targets[0], classes)
+    check_known(name, targets[0], classes, Unit.IMAGE)
     all_pixels = np.concatenate(pixels)
     return Dataset(
         name=name,
@@ -219,12 +218,12 @@ def check_names(name: str, classes: Sequence[str]) -> None:
             raise UserError(f"{name}: the name of class {each!r} is not valid Unicode; rename it") from None
 
 
-def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...], unit: str = "image") -> None:
+def check_known(name: str, train_labels: NDArray[np.int64], classes: tuple[str, ...], unit: Unit) -> None:
     """Training needs labelled images, or rows, of at least two classes."""
     known = np.unique(train_labels[train_labels != UNLABELLED])
     if len(known) == 0:
-        raise UserError(f"{name}: no training {unit} has a label; label a few {unit}s of every class")
+        raise UserError(f"{name}: no training {unit} has a label; label a few {unit.many} of every class")
     if len(known) == 1:
         raise UserError(
-            f"{name}: all labelled training {unit}s have class {classes[known[0]]}; at least two classes are needed"
+            f"{name}: all labelled training {unit.many} have class {classes[known[0]]}; at least two classes are needed"
         )

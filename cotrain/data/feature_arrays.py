@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cotrain.data.dataset import Dataset, check_known
 from cotrain.data.feature_table import Column, Features, numbered
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 
 def from_features(
@@ -45,7 +45,7 @@ def from_features(
     names = tuple(map(str, classes)) if classes is not None else tuple(map(str, range(most + 1)))
     if targets.min(initial=0) < -1 or most >= len(names):
         raise UserError(f"{name}: labels must be from 0 to {len(names) - 1}, or -1 for unlabelled rows")
-    check_known(name, targets[:trained], names, "row")
+    check_known(name, targets[:trained], names, Unit.ROW)
     dataset = dataset_of(features, targets, names, name=name, test=len(targets) - trained)
     return replace(dataset, hashes=features.hashes(), source=source, layout=layout)
 

@@ -16,6 +16,7 @@ from cotrain.types import UserError
 
 Table = dict[str, NDArray]
 LOCAL_HEADER = 30  # bytes of a zip member's header before its name
+UNCOMPRESSED = "save it with np.savez, which does not compress, so that it is read from disk"
 READ_LATER = np.lib.format.read_array_header_2_0
 
 
@@ -95,7 +96,7 @@ def _arrays(path: Path, file: IO[bytes]) -> dict[str, Any]:
     with zipfile.ZipFile(file) as archive:
         members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
     packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
-    check_room(str(path), sum(each.file_size for each in packed) / 1e9)
+    check_room(str(path), sum(each.file_size for each in packed) / 1e9, UNCOMPRESSED)
     found = {
         each.filename.removesuffix(".npy"): mapped(file, each)
         for each in members

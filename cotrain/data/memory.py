@@ -1,10 +1,12 @@
-"""How much memory is available for images."""
+"""How much memory is available for the data."""
 
 from pathlib import Path
 
 import psutil
 
 from cotrain.types import UserError
+
+AS_FILES = "save the images as files in a folder, which can be read from disk during training"
 
 
 def quarter_of_memory() -> float:
@@ -26,11 +28,8 @@ def free_memory() -> float:
     return min(found) / 1e9
 
 
-def check_room(what: str, gigabytes: float) -> None:
+def check_room(what: str, gigabytes: float, remedy: str = AS_FILES) -> None:
     """Refuse data that do not fit in memory, before anything is read."""
     free = free_memory()
     if gigabytes > free:
-        raise UserError(
-            f"{what} needs {gigabytes:.3g} GB of memory, but only {free:.3g} GB is free; save the images as files in a "
-            "folder, which can be read from disk during training"
-        )
+        raise UserError(f"{what} needs {gigabytes:.3g} GB of memory, but only {free:.3g} GB is free; {remedy}")

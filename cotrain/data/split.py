@@ -50,7 +50,7 @@ class Split(Settings):
         held_out = np.array([*self.valid, *self.test], np.int64)
         rows = np.union1d(self.trained_on, held_out)
         if not self.labelled or not self.unlabelled:
-            raise UserError(f"split {self.name} has no labelled or no unlabelled images")
+            raise UserError(f"split {self.name} has no labelled or no unlabelled {dataset.unit.many}")
         if rows[0] < 0 or rows[-1] >= len(dataset.images):
             raise UserError(f"split {self.name} has rows outside {dataset.name} (0 to {len(dataset.images) - 1})")
         named = np.array([*self.labelled, *held_out], np.int64)
@@ -66,10 +66,9 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     As in the paper's protocol, the unlabelled images include the labelled ones unless `include_labelled` is false.
     If there are no test or validation images, a share of the labelled ones is set aside and never trained on.
     """
-    train_labels = dataset.labels.numpy()[dataset.train]
-    check_known(
-        dataset.name if not dataset.paths else f"{dataset.name} ({HOW_TO_LABEL})", train_labels, dataset.classes
-    )
+    train_labels, unit = dataset.labels.numpy()[dataset.train], dataset.unit
+    name = dataset.name if not dataset.paths else f"{dataset.name} ({HOW_TO_LABEL})"
+    check_known(name, train_labels, dataset.classes, unit)
     known = dataset.train[train_labels != UNLABELLED]
     test, known = _set_aside(dataset, dataset.test, known, settings.test_share, (seed, 1))
     valid, known = _set_aside(dataset, dataset.valid, known, settings.valid_share, (seed, 2))
@@ -78,14 +77,14 @@ def draw_split(dataset: Dataset, settings: DataSettings, seed: int) -> Split:
     unlabelled = rest if settings.include_labelled else np.setdiff1d(rest, labelled)
     if len(unlabelled) == 0:
         raise UserError(
-            f"{dataset.name}: there are no unlabelled images; lower data.labels or set data.include_labelled=true"
+            f"{dataset.name}: there are no unlabelled {unit.many}; lower data.labels or set data.include_labelled=true"
         )
     absent = np.setdiff1d(np.arange(len(dataset.classes)), dataset.labels.numpy()[labelled])
     if len(absent):
         missing = ", ".join(dataset.classes[index] for index in absent[:5])
         raise UserError(
-            f"{dataset.name}: there is no labelled training image of class {missing}; "
-            "label at least one image of every class, or remove the class"
+            f"{dataset.name}: there is no labelled training {unit} of class {missing}; "
+            f"label at least one {unit} of every class, or remove the class"
         )
     return Split(
         name=f"{dataset.name}-{len(labelled)}-{settings.balance}-seed{seed}",
@@ -135,7 +134,8 @@ def _draw(dataset: Dataset, known: NDArray[np.int64], settings: DataSettings, se
     if labels > len(known):
         aside = "" if len(dataset.test) else " that are not set aside for testing (data.test_share)"
         raise UserError(
-            f"data.labels={labels}, but {dataset.name} has only {len(known)} labelled training images{aside}"
+            f"data.labels={labels}, but {dataset.name} has only {len(known)} labelled training "
+            f"{dataset.unit.many}{aside}"
         )
     rng = np.random.default_rng((seed, len(known)))
     known = rng.permutation(known)

@@ -11,6 +11,7 @@ from torch import Tensor
 from cotrain.ops import error_percent, majority_of_others
 from cotrain.runs.log import SELECTED
 from cotrain.runs.scores import PARTS
+from cotrain.types import Unit
 
 ALIKE = 0.5  # percent of images: heads that disagree on fewer have collapsed
 WRONG = 5.0  # percent: with a lower error, agreement is what one hopes for
@@ -80,27 +81,28 @@ def votes_are_right(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
     return (given == labels)[selected]
 
 
-def warnings_of_heads(evaluated: Tensor, unlabelled: Tensor, error: float, part: str) -> Iterator[str]:
+def warnings_of_heads(evaluated: Tensor, unlabelled: Tensor, error: float, part: str, unit: Unit) -> Iterator[str]:
     """Warn if the heads are too similar to learn from each other.
 
-    `evaluated` and `unlabelled` are the heads' predicted classes (H, n); `part` and `error` (percent) describe the
-    evaluated images.
+    `evaluated` and `unlabelled` are the heads' predicted classes (H, n); `part`, `error` (percent) and `unit` describe
+    what was evaluated.
     """
     apart, apart_unlabelled = mean_disagreement(evaluated), mean_disagreement(unlabelled)
     if len(evaluated) > 1 and max(apart, apart_unlabelled) < ALIKE and error > WRONG:
-        images = f"{PARTS[part]} images"
+        tested = f"{PARTS[part]} {unit.many}"
         yield (
             f"the heads have become too similar to learn from each other: they disagree on {apart:.2f} % of the "
-            f"{images} and on {apart_unlabelled:.2f} % of the unlabelled images, but the error on the {images} is "
-            f"{error:.1f} %"
+            f"{tested} and on {apart_unlabelled:.2f} % of the unlabelled {unit.many}, but the error on the {tested} "
+            f"is {error:.1f} %"
         )
 
 
-def warnings_of_log(log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def warnings_of_log(log: Sequence[Mapping[str, Any]], unit: Unit) -> Iterator[str]:
     """Warn if pseudo-labels were rarely selected."""
     for name in SELECTED:
         shares = [row[name] for row in log if name in row]
         none = sum(share < 0.001 for share in shares)
         if shares and none > LONG * len(shares):
             share = f"{100 * none / len(shares):.0f} % of the training"
-            yield f"for {share}, no pseudo-label was selected and the unlabelled images had no effect; train longer"
+            effect = f"no pseudo-label was selected and the unlabelled {unit.many} had no effect"
+            yield f"for {share}, {effect}; train longer"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.run import LABELLED_ONLY
 from cotrain.runs.scores import Outputs
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 RESAMPLES = 10_000
 UNCLEAR = "no clear difference"
@@ -36,13 +36,13 @@ class Verdict:
         return self.word == UNCLEAR and self.low * self.high > 0
 
 
-def how_better(result: Mapping[str, Any]) -> str:
+def how_better(result: Mapping[str, Any], unit: Unit) -> str:
     """How the baseline that a run uses instead of its method turned out to be better, in words."""
     if result.get("cross_validation"):
         return "clearly better in cross-validation"
     compared = result.get("validation")  # older versions did not keep it, and used only what was clearly better
     clearly = "clearly " if compared is None or compared["word"] == "hurt" else ""
-    return f"{clearly}better on the validation images"
+    return f"{clearly}better on the validation {unit.many}"
 
 
 def sign_test(worse: int, better: int) -> float:
@@ -58,7 +58,7 @@ def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED
     If only a few images separate the two runs, the bootstrap interval is too narrow, so a sign test must agree.
     """
     if not np.array_equal(ours.rows, baseline.rows) or not torch.equal(ours.labels, baseline.labels):
-        raise UserError("the two runs were tested on different images, so their errors cannot be paired")
+        raise UserError("the two runs were tested on different data, so their errors cannot be paired")
     wrong, baseline_wrong = is_wrong(ours, rule), is_wrong(baseline, rule)
     lost, gained = int((wrong & ~baseline_wrong).sum()), int((~wrong & baseline_wrong).sum())
     low, high = paired_interval(lost, gained, len(wrong))

@@ -20,6 +20,7 @@ from cotrain.ops import all_agree
 from cotrain.runs.log import read_log
 from cotrain.runs.run import SCORES, Run
 from cotrain.runs.scores import HELD_OUT, Outputs, read_outputs, write_outputs
+from cotrain.types import Unit
 
 AGREEMENT_IMAGES = 10_000  # unlabelled images, at most
 
@@ -61,7 +62,7 @@ def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Output
         },
         "calibration": results and results.calibration,
         "heads": results and asdict(results.heads),
-        "warnings": [*collapse(parts, predicted, rule), *warnings_of_log(log)],
+        "warnings": [*collapse(parts, predicted, rule, dataset.unit), *warnings_of_log(log, dataset.unit)],
         "agreement": all_agree(predicted).double().mean().item(),
         "test_images": len(run.split.test),
     }
@@ -85,10 +86,11 @@ def recalls(results: Results | None, classes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str) -> Iterator[str]:
+def collapse(parts: Mapping[str, Outputs], unlabelled: Tensor, rule: str, unit: Unit) -> Iterator[str]:
     """Warn if the heads have become too similar, judged on test images, or on validation images if there are none."""
     for part, outputs in [*parts.items()][:1]:
-        yield from warnings_of_heads(outputs.logits.argmax(dim=-1), unlabelled, Results(outputs, rule).error, part)
+        error = Results(outputs, rule).error
+        yield from warnings_of_heads(outputs.logits.argmax(dim=-1), unlabelled, error, part, unit)
 
 
 def verdict_of(run: Run, part: str = "test") -> dict[str, Any] | None:

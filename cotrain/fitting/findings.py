@@ -28,12 +28,12 @@ from cotrain.audit.suspects import Suspect, suspects_of
 from cotrain.data import Dataset
 from cotrain.inference.model import Model, model_of
 from cotrain.ops import ensemble_probabilities
-from cotrain.progress import worded
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import class_cell, csv_line, safe_path
 from cotrain.storage.writing import write_pieces
 from cotrain.training.selection import Selection, selection_of
+from cotrain.types import Unit
 
 AT_ONCE = 8_192  # images whose logits are in memory
 MANY = 0.2  # share of images of no class, or of disputed labels, from which on there is a warning
@@ -79,7 +79,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     estimated = share_of_strangers(found.p_values, found.labels)
     clear = bool(len(found.rows)) and are_too_many(found.p_values, found.labels)
     warnings = [
-        *_of_strangers(estimated if clear else 0.0),
+        *_of_strangers(estimated if clear else 0.0, dataset.unit),
         *many_disputed(suspects, len(known.rows)),
         *without_pseudo_labels(predicted, dataset),
     ]
@@ -98,7 +98,7 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
             "held_out": known is held_out,
         },
         "class_shares": _shares(shares, dataset.classes, np.bincount(predicted, minlength=classes)),
-        "warnings": [worded(line, dataset.unit) for line in warnings],
+        "warnings": warnings,
     }
 
 
@@ -146,11 +146,11 @@ def _shares(shares: Estimated, classes: Sequence[str], counts: NDArray[np.int64]
     ]
 
 
-def _of_strangers(estimated: float) -> Iterator[str]:
+def _of_strangers(estimated: float, unit: Unit) -> Iterator[str]:
     if estimated >= MANY:
         yield (
-            f"about {100 * estimated:.0f} % of the unlabelled images look unlike every labelled one: look at the first "
-            f"rows of {DOES_NOT_BELONG}"
+            f"about {100 * estimated:.0f} % of the unlabelled {unit.many} look unlike every labelled one: look at the "
+            f"first rows of {DOES_NOT_BELONG}"
         )
 
 
@@ -168,7 +168,11 @@ def without_pseudo_labels(predicted: NDArray[np.int64], dataset: Dataset) -> Ite
         names = ", ".join(dataset.classes[index] for index in absent[:NAMED])
         more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
         what, it = ("the class", "it") if len(absent) == 1 else ("any of the classes", "them")
-        yield f"no unlabelled image gets {what} {names}{more}: label more images of {it}, or check that there are any"
+        unit = dataset.unit
+        yield (
+            f"no unlabelled {unit} gets {what} {names}{more}: label more {unit.many} of {it}, or check that there are "
+            "any"
+        )
 
 
 def _stranger_rows(found: Strangers, left_out: NDArray[np.bool_], dataset: Dataset) -> Iterator[Sequence[object]]:

@@ -284,7 +284,7 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
         split = draw_split(dataset, config.data, config.run.seed)
     split.check_fits(dataset, f"split {split.name}")
     split.check_usable(dataset)
-    check_batches(config, split)
+    check_batches(config, dataset, split)
     known_shares(config, dataset)  # a bad table is refused before anything is computed
     folder = Path(out) if out is not None else reserve_folder(Path("runs"), dataset.name)
     return Run.create(folder, config, split, shlex.join(sys.argv))

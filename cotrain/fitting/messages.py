@@ -34,9 +34,9 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
     yield from warnings_about(dataset, split, config)
     pretrained = is_pretrained(config.model.backbone)
     if config.wants_baseline and not pretrained and not has_baseline(run, dataset):
-        yield "no labelled-only baseline is trained, because there are no test images to compare it on"
+        yield f"no labelled-only baseline is trained, because there are no test {dataset.unit.many} to compare it on"
     counts = f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test"
-    yield f"{counts} {dataset.unit}s; {network(config)}, on {device} -> {run.folder}"
+    yield f"{counts} {dataset.unit.many}; {network(config)}, on {device} -> {run.folder}"
     yield from why_network(config, dataset)
     if config.run.warm_start and has_baseline(run, dataset):
         yield f"{config.method.name} starts from the labelled-only baseline (run.warm_start=false: random weights)"
@@ -44,7 +44,7 @@ def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> I
         scope = "across processes" if synchronised(config, device, ranks) else "within each process"
         yield (
             f"{ranks.size} processes, each with {config.optim.labelled // ranks.size} labelled and "
-            f"{config.unlabelled // ranks.size} unlabelled images per step; batch-norm {scope}"
+            f"{config.unlabelled // ranks.size} unlabelled {dataset.unit.many} per step; batch-norm {scope}"
         )
 
 
@@ -86,6 +86,7 @@ def seen_before(config: Config, dataset: Dataset) -> str | None:
 
 def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[str]:
     """What a user should know about the data before believing a result."""
+    unit = dataset.unit
     yield from dataset.notes
     if (warning := seen_before(config, dataset)) is not None:
         yield warning
@@ -96,26 +97,26 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
         more = f", and {len(dataset.unreadable) - 1:,} more" if len(dataset.unreadable) > 1 else ""
         yield f"left out as unreadable: {path} ({why}){more}"
     if not split.test:
-        yield f"there are no test {dataset.unit}s, provided or set aside" + (
-            f": the error is estimated by cross-validation over the labelled {dataset.unit}s"
+        yield f"there are no test {unit.many}, provided or set aside" + (
+            f": the error is estimated by cross-validation over the labelled {unit.many}"
             if is_estimated(config, dataset)
             else ", so the test error will be unknown"
         )
     elif not len(dataset.test):
         yield (
-            f"no test {dataset.unit}s were provided, so {len(split.test):,} labelled {dataset.unit}s are set aside for "
+            f"no test {unit.many} were provided, so {len(split.test):,} labelled {unit.many} are set aside for "
             "testing (data.test_share=0 trains on all)"
         )
     if split.valid and not len(dataset.valid):
         yield (
-            f"{len(split.valid):,} labelled {dataset.unit}s are set aside for validation, to notice if the unlabelled "
+            f"{len(split.valid):,} labelled {unit.many} are set aside for validation, to notice if the unlabelled "
             "ones do harm (data.valid_share=0 trains on all)"
         )
     if (config.robust.trust_labels < 1 or config.robust.class_shares == "estimate") and not has_frozen_trunk(config):
         yield "robust.trust_labels and class_shares=estimate need a frozen pretrained network; they have no effect here"
     if leaked := len(leaks(dataset, split)):
         yield (
-            f"{leaked:,} of {len(split.test):,} test {dataset.unit}s are also training {dataset.unit}s, so the error "
+            f"{leaked:,} of {len(split.test):,} test {unit.many} are also training {unit.many}, so the error "
             "is too optimistic"
         )
 

@@ -21,7 +21,6 @@ from cotrain.data.feature_table import Features
 from cotrain.evaluation.calibration import with_temperature
 from cotrain.inference.model import Model, calibrated_on, fitted_temperature, load
 from cotrain.ops import ensemble_probabilities, one_hot
-from cotrain.progress import worded
 from cotrain.runs.run import Run
 from cotrain.storage.writing import write_whole
 from cotrain.trunk.runtime import to_onnx
@@ -173,7 +172,7 @@ def with_metadata(content: bytes, metadata: Mapping[str, Any]) -> bytes:
 def describe(run: Run, model: Model) -> dict[str, Any]:
     """What a user of the file should know about the model."""
     result, config = run.result or {}, model.config
-    temperature, fitted_on = fitted_temperature(result), worded(calibrated_on(run), config.unit)
+    temperature, fitted_on = fitted_temperature(result), calibrated_on(run)
     return {
         "classes": list(model.classes),
         **_input(model),

@@ -39,7 +39,7 @@ from cotrain.inference.streaming import (
 from cotrain.progress import counted
 from cotrain.runs.interrupt import Interrupted, stop_requests
 from cotrain.storage.writing import replacing
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Job:
     console: Console
     unknown: float = 0.0  # images that belong to a class with a lower p-value get none
     first: ClassVar[str] = PATH  # the first column
+    unit: ClassVar[Unit] = Unit.IMAGE
 
     def __post_init__(self) -> None:
         check_channels(self.model)
@@ -101,7 +102,7 @@ class Job:
                 sys.stdout.flush()
                 first += len(predicted)
                 if stop.asked and first < len(self.paths):
-                    raise Interrupted(f"stopped after {first:,} of {len(self.paths):,} images, whose rows are above")
+                    raise Interrupted(f"stopped after {first:,} of {len(self.paths):,} {self.unit.many}, printed above")
 
     @property
     def _columns(self) -> list[str]:
@@ -118,7 +119,9 @@ class Job:
         saver = Saver(parts)
         start = saver.end
         if start > len(self.paths):
-            raise UserError(f"{parts.folder} holds more rows than there are images; delete it to start again")
+            raise UserError(
+                f"{parts.folder} holds more predictions than there are {self.unit.many}; delete it to start again"
+            )
         with stop_requests() as stop:
             try:
                 for predicted in self._predicted(start):
@@ -130,7 +133,7 @@ class Job:
                 raise
             saver.save()
         if saver.end < len(self.paths):
-            raise Interrupted(f"stopped after {saver.end:,} of {len(self.paths):,} images")
+            raise Interrupted(f"stopped after {saver.end:,} of {len(self.paths):,} {self.unit.many}")
         return saver.end - start
 
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
@@ -163,6 +166,7 @@ class TableJob(Job):
 
     features: Features = field(kw_only=True)
     first: ClassVar[str] = ROW
+    unit: ClassVar[Unit] = Unit.ROW
 
     def __post_init__(self) -> None:
         """There is nothing to check: the columns are those of the model."""

@@ -32,7 +32,7 @@ ERRORS = TypeAdapter(list[tuple[int, str]])
 WORDS = {  # how each fact of a job is named in an error message
     "model": "another model",
     "temperature": "another temperature of the model",
-    "images": "other images",
+    "images": "other data",
     "shard": "another --shard",
     "defer_below": "another --defer-below or --target-error",
     "unknown_below": "another --unknown-below",
@@ -92,13 +92,13 @@ def _read(path: Path, classes: int) -> Predicted:
             raise ValueError("it does not hold the predictions that its name says")
         labels = records["label"]
         if np.flatnonzero(labels == UNREADABLE).tolist() != [row for row, _ in errors]:
-            raise ValueError("its errors are not those of its unreadable images")
+            raise ValueError("its errors are not those of its unreadable files")
         if labels.max() >= classes or labels.min() < UNREADABLE:
             raise ValueError("it has a class that the model does not have")
         return Predicted(records, dict(errors))
     except (OSError, ValueError, KeyError) as error:
         reasons = f"{path} is damaged ({reason(error)})"
-        raise UserError(f"{reasons}; delete it to predict its images again with --resume") from error
+        raise UserError(f"{reasons}; delete it to predict that part again with --resume") from error
 
 
 class Saver:

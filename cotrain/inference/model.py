@@ -255,8 +255,8 @@ def how_calibrated(run: Path) -> str:
         return f"probabilities are not calibrated: {run / 'result.json'} has no temperature"
     if temperature is None:
         return (
-            "probabilities are not calibrated: the run has no validation images to fit a temperature on; "
-            "train with data.valid_share=0.2 to hold some out"
+            f"probabilities are not calibrated: the run has no validation {opened.config.unit.many} to fit a "
+            "temperature on; train with data.valid_share=0.2 to hold some out"
         )
     fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {calibrated_on(opened)}"
     wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
@@ -267,13 +267,14 @@ def how_calibrated(run: Path) -> str:
 
 
 def calibrated_on(run: Run) -> str:
-    """How many images the temperature was fitted on, and which."""
+    """How many images or rows the temperature was fitted on, and which."""
     held_out = held_out_images(run)
     return f"{len(run.split.valid) if held_out is None else held_out:,} {kind_of_held_out(run)}"
 
 
 def kind_of_held_out(run: Run) -> str:
-    return "validation images" if held_out_images(run) is None else "held-out labelled images"
+    kind = "validation" if held_out_images(run) is None else "held-out labelled"
+    return f"{kind} {run.config.unit.many}"
 
 
 def held_out_images(run: Run) -> int | None:
@@ -288,8 +289,8 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
     valid = outputs.get("valid", outputs.get(HELD_OUT))
     if valid is None:
         raise UserError(
-            f"--target-error needs validation images, but {run} has none: train with data.valid_share=0.2, "
-            "or use --defer-below"
+            f"--target-error needs validation {opened.config.unit.many}, but {run} has none: train with "
+            "data.valid_share=0.2, or use --defer-below"
         )
     rule = model.config.run.ensemble
     labels, probabilities = predicted_and_confidence(valid.logits, rule, model.temperature)
@@ -306,12 +307,13 @@ def promised_threshold(run: Path, model: Model, target: float) -> Threshold:
 
 def possible_rate(run: Path, model: Model, rate: float) -> float:
     """The rate, if the run can tell which images belong to no class at it."""
+    unit = model.config.unit
     if model.belonging is None:
-        raise UserError(f"--unknown-below: {run} cannot tell which images belong to no class; train it again")
+        raise UserError(f"--unknown-below: {run} cannot tell which {unit.many} belong to no class; train it again")
     labels = len(model.belonging.held_out)
     if rate <= smallest_rate(labels):
         raise UserError(
-            f"--unknown-below {rate:g}: {labels} labelled images allow no rate of false alarms below "
-            f"{smallest_rate(labels):.2g}; choose a higher one, or label more images"
+            f"--unknown-below {rate:g}: {labels} labelled {unit.many} allow no rate of false alarms below "
+            f"{smallest_rate(labels):.2g}; choose a higher one, or label more {unit.many}"
         )
     return rate

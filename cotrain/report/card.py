@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,13 +16,13 @@ from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.verdict import how_better
 from cotrain.inference.model import BETTER, METHOD, fitted_temperature, used_folder
 from cotrain.model.named import is_pretrained
-from cotrain.progress import times, worded
-from cotrain.report.page import BASELINES, WORDS
+from cotrain.progress import times
+from cotrain.report.page import answers, baselines
 from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
 from cotrain.runs.schema import ModelFacts
 from cotrain.storage.reading import read_bytes
 from cotrain.storage.writing import write_whole
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 CARD = "README.md"
 OURS = "<!-- written by cotrain; `cotrain report` writes it again. Remove this line to keep your changes. -->"
@@ -62,9 +62,9 @@ def card(run: Run) -> str:
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
     facts = run.read_model()[1]
-    unit = "row" if facts.columns else "image"
-    noun = f"{unit}s"
-    used, errors = result.get("used", METHOD), errors_of(run, result)
+    unit = Unit.ROW if facts.columns else Unit.IMAGE
+    named = baselines(unit)
+    used, errors = result.get("used", METHOD), errors_of(run, result, named)
     of_used = Run.open(used_folder(run, BETTER)).result or {}
     return _template().render(
         name=run.folder.resolve().name,
@@ -74,9 +74,9 @@ def card(run: Run) -> str:
         config=run.config,
         result=result,
         used=used,
-        baselines={name: worded(text, unit) for name, text in BASELINES.items()},
-        how_better=worded(how_better(result), unit),
-        words={word: worded(text, unit) for word, text in WORDS.items()},
+        baselines=named,
+        how_better=how_better(result, unit),
+        answers=answers(unit),
         errors=errors,
         measured=errors.get(used),
         compared=compared(result),
@@ -84,11 +84,11 @@ def card(run: Run) -> str:
         counts=result.get("labels_by_class"),
         many=MANY_CLASSES,
         task="tabular-classification" if facts.columns else "image-classification",
-        noun=noun,
+        unit=unit,
         inputs=f"{len(facts.columns):,} columns" if facts.columns else shape_of(facts),
         temperature=fitted_temperature(of_used),
         calibration=calibration_of(of_used),
-        limits=limits(run.config, result, errors.get(used), noun),
+        limits=limits(run.config, result, errors.get(used), unit),
         command=printable(as_typed(run.command)),
         settings=[(each.key, plain(each.value)) for each in settings_of(run.config)],
         pretrained=is_pretrained(run.config.model.backbone),
@@ -100,11 +100,11 @@ def shape_of(facts: ModelFacts) -> str:
     return f"{facts.size[0]}x{facts.size[1]}, {kind}"
 
 
-def errors_of(run: Run, result: Mapping[str, Any]) -> dict[str, Measured]:
+def errors_of(run: Run, result: Mapping[str, Any], named: Iterable[str]) -> dict[str, Measured]:
     """The errors of the method and its baselines on test images, or else by cross-validation; none if unknown."""
     if result["test_error"] is not None:
         images = result.get("test_images", len(run.split.test))
-        errors = {METHOD: result["test_error"], **{name: result.get(f"{name}_error") for name in BASELINES}}
+        errors = {METHOD: result["test_error"], **{name: result.get(f"{name}_error") for name in named}}
         return {
             name: Measured(error, *error_interval(round(error * images / 100), images), "test", images)
             for name, error in errors.items()
@@ -131,27 +131,29 @@ def calibration_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return kinds.get(FITTED if fitted_temperature(result) else UNCALIBRATED)
 
 
-def limits(config: Config, result: Mapping[str, Any], measured: Measured | None, noun: str) -> list[str]:
+def limits(config: Config, result: Mapping[str, Any], measured: Measured | None, unit: Unit) -> list[str]:
     """What a user of the model must know, each as one or two sentences."""
     found = [f"{warning[:1].upper()}{warning[1:]}." for warning in result.get("warnings", [])]
     counts = result.get("labels_by_class")
     if measured is None:
-        found.append(f"The error is unknown: there were no test {noun}, and no cross-validation.")
+        found.append(f"The error is unknown: there were no test {unit.many}, and no cross-validation.")
     elif measured.split == "cross-validation":
         found.append(
-            f"The error is estimated on the labelled {noun}. If they are easier than the others, it is too low."
+            f"The error is estimated on the labelled {unit.many}. If they are easier than the others, it is too low."
         )
     if measured is not None and measured.images < 100:
-        found.append(f"The error was measured on only {measured.images} {noun}, so its interval is wide.")
+        found.append(f"The error was measured on only {measured.images} {unit.many}, so its interval is wide.")
     if result.get("leaks"):
-        found.append(f"{result['leaks']:,} test {noun} also occur in the training set: the error is too optimistic.")
+        found.append(
+            f"{result['leaks']:,} test {unit.many} also occur in the training set: the error is too optimistic."
+        )
     if counts and min(counts) < FEW:
         found.append(f"Some classes had fewer than {FEW} labels; the rarest had {min(counts)}.")
     if counts and max(counts) >= UNEQUAL * max(min(counts), 1):
         found.append(f"The classes had unequal numbers of labels, from {min(counts)} to {max(counts)}.")
     if is_pretrained(config.model.backbone):
         found.append(f"The backbone, {config.model.backbone}, was pretrained on other data and may share its biases.")
-    found.append(f"Every prediction is one of the classes above, also for {noun} that belong to none of them.")
+    found.append(f"Every prediction is one of the classes above, also for {unit.many} that belong to none of them.")
     return found
 
 

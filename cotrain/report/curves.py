@@ -11,20 +11,12 @@ from cotrain.report.figures import Figure, Palette, Series
 from cotrain.runs.log import SELECTED, read_log
 from cotrain.runs.run import Run
 from cotrain.runs.scores import PARTS
+from cotrain.types import Unit
 
 ERRORS = "Errors of the averaged network, measured during training; lower is better."
 HEAD_ERRORS = (
     "Lower is better. If the lines fall together, no head lags behind; heads that stay far apart do not learn from "
     "each other."
-)
-OF_LOSSES = (
-    "Each term of the loss before weighting, averaged since the previous log entry; supervised is the loss on labelled "
-    "images. The terms should fall or level off; jumps suggest that the learning rate is too high."
-)
-OF_SHARES = (
-    "The share of a step's unlabelled images with a target: a pseudo-label (agreement, selected, labelled) or an "
-    "earlier prediction (known). If it stays near 0, nothing is learned from the unlabelled images; if it is 1 from "
-    "the start, every prediction is trusted."
 )
 OTHERS = "Other values that the method logs; the file of the method explains them."
 RATE = "The learning rate at each step: how far one step may change the network."
@@ -45,17 +37,20 @@ def learning_curves(run: Run, palette: Palette) -> list[Figure]:
     part, of_heads = _head_errors(rows)
     others = {name: one for name, one in logged.items() if name not in shown}
     rate = {"learning rate": logged["lr"]} if "lr" in logged else {}
+    unit = run.config.unit
     groups: list[tuple[Series, str, str]] = [
         (errors, "error (%)", ERRORS),
-        (of_heads, "error of a head (%)", f"Each head's error on {part} images. {HEAD_ERRORS}"),
-        (_some(terms, logged), "loss", OF_LOSSES),
-        (_some(SHARES, logged), "share", OF_SHARES),
-        (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote)),
+        (of_heads, "error of a head (%)", f"Each head's error on {part} {unit.many}. {HEAD_ERRORS}"),
+        (_some(terms, logged), "loss", _about_losses(unit)),
+        (_some(SHARES, logged), "share", _about_shares(unit)),
+        (_some(VOTES if vote else VOTES[:1], logged), "percent", _about_votes(rows, vote, unit)),
         (others, "value", OTHERS),
         (rate, "learning rate", RATE),
     ]
     return [
-        figures.curves(palette, some, unit, caption, share=unit == "share") for some, unit, caption in groups if some
+        figures.curves(palette, some, quantity, caption, share=quantity == "share")
+        for some, quantity, caption in groups
+        if some
     ]
 
 
@@ -76,19 +71,40 @@ def last_votes(run: Run) -> Mapping[str, float] | None:
     return next((row for row in reversed(read_log(run.log_path)) if "vote_selected" in row), None)
 
 
-def _about_votes(rows: Sequence[Mapping[str, float]], vote: bool) -> str:
+def _about_losses(unit: Unit) -> str:
+    return (
+        "Each term of the loss before weighting, averaged since the previous log entry; supervised is the loss on "
+        f"labelled {unit.many}. The terms should fall or level off; jumps suggest that the learning rate is too high."
+    )
+
+
+def _about_shares(unit: Unit) -> str:
+    return (
+        f"The share of a step's unlabelled {unit.many} with a target: a pseudo-label (agreement, selected, labelled) "
+        "or an earlier prediction (known). If it stays near 0, nothing is learned from the unlabelled "
+        f"{unit.many}; if it is 1 from the start, every prediction is trusted."
+    )
+
+
+def _about_votes(rows: Sequence[Mapping[str, float]], vote: bool, unit: Unit) -> str:
     """The caption depends on which labels, if any, the votes were checked against. Two heads do not vote."""
     if not vote:
-        return "On unlabelled images: how often the heads disagree. Heads that agree teach each other nothing new."
+        return (
+            f"On unlabelled {unit.many}: how often the heads disagree. Heads that agree teach each other nothing new."
+        )
     checked = next((row for row in rows if {"vote_right", "head_1_error"} & row.keys()), None)
     if checked is not None and "vote_selected" in checked:
         return (
-            "On unlabelled images whose labels only the evaluation uses: how often two heads disagree, how many images "
-            "get a pseudo-label by vote, and how many of these labels are right. Wrong votes teach wrong labels."
+            f"On unlabelled {unit.many} whose labels only the evaluation uses: how often two heads disagree, how many "
+            f"{unit.many} get a pseudo-label by vote, and how many of these labels are right. Wrong votes teach wrong "
+            "labels."
         )
-    how = "On unlabelled images: how often two heads disagree, and how many images get a pseudo-label by vote."
+    how = (
+        f"On unlabelled {unit.many}: how often two heads disagree, and how many {unit.many} get a pseudo-label by vote."
+    )
     if checked is not None:
-        return f"{how} How many are right was measured on {_part(checked)} images. Wrong votes teach wrong labels."
+        measured = f"How many are right was measured on {_part(checked)} {unit.many}."
+        return f"{how} {measured} Wrong votes teach wrong labels."
     return f"{how} How many of these labels are right is unknown without true labels."
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cotrain.evaluation.calibration import Reliability
 from cotrain.evaluation.selective import RiskCoverage
-from cotrain.progress import worded
+from cotrain.types import Unit
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,6 @@ class Figure:
     alt: str
     caption: str  # how to read it
 
-    def said_of(self, unit: str) -> "Figure":
-        """The same figure, about rows if that is the unit."""
-        for axes in self.canvas.axes:
-            axes.set_xlabel(worded(axes.get_xlabel(), unit))
-            axes.set_ylabel(worded(axes.get_ylabel(), unit))
-        return Figure(self.canvas, self.palette, worded(self.alt, unit), worded(self.caption, unit))
-
     @cached_property
     def svg(self) -> str:
         """To embed in the report."""
@@ -117,7 +110,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # name -> steps 
 
 
 @drawing
-def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: bool = False) -> Figure:
+def curves(palette: Palette, series: Series, quantity: str, caption: str, *, share: bool = False) -> Figure:
     """Lines over training steps. With `share`, the axis runs from 0 to 1."""
     canvas = Canvas(figsize=(4.2, 2.6))
     columns = 3 if sum(map(len, series)) < 34 else 2
@@ -133,23 +126,23 @@ def curves(palette: Palette, series: Series, unit: str, caption: str, *, share: 
     axes.set_xlim(0, 1.02 * _last_step(series))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("step")
-    axes.set_ylabel(unit)
+    axes.set_ylabel(quantity)
     legend_above(axes, columns)
     ends = "; ".join(f"{name} ends at {values[-1]:.3g}" for name, (_, values) in series.items())
-    return Figure(canvas, palette, f"Line chart of {unit} over {_last_step(series):,} steps. {ends}.", caption)
+    return Figure(canvas, palette, f"Line chart of {quantity} over {_last_step(series):,} steps. {ends}.", caption)
 
 
 @drawing
-def reliability_diagram(palette: Palette, found: Reliability, caption: str) -> Figure:
+def reliability_diagram(palette: Palette, found: Reliability, unit: Unit, caption: str) -> Figure:
     """The paper's figure: accuracy by confidence, above a histogram of the confidence."""
     canvas = Canvas(figsize=(3.4, 4.2))
     above, below = axes_at(canvas, [0.19, 0.42, 0.77, 0.51]), axes_at(canvas, [0.19, 0.11, 0.77, 0.25])
     draw_reliability(palette, above, below, found)
     above.set_ylabel("accuracy")
-    below.set_ylabel("share of images")
+    below.set_ylabel(f"share of {unit.many}")
     legend_above(above)
     alt = (
-        f"Reliability diagram above a histogram of the confidence, {int(found.images.sum()):,} images. "
+        f"Reliability diagram above a histogram of the confidence, {int(found.images.sum()):,} {unit.many}. "
         f"Accuracy {found.mean_accuracy:.1f} %, mean confidence {found.mean_confidence:.1f} %, "
         f"expected calibration error {found.gap:.1f} %."
     )
@@ -182,7 +175,9 @@ def draw_reliability(palette: Palette, above: Axes, below: Axes, found: Reliabil
 
 
 @drawing
-def risk_coverage_curve(palette: Palette, curves_by_name: Mapping[str, RiskCoverage], caption: str) -> Figure:
+def risk_coverage_curve(
+    palette: Palette, curves_by_name: Mapping[str, RiskCoverage], unit: Unit, caption: str
+) -> Figure:
     canvas = Canvas(figsize=(4.2, 2.8))
     axes = axes_at(canvas, [0.15, 0.17, 0.81, 0.7])
     for number, (name, curve) in enumerate(curves_by_name.items()):
@@ -192,14 +187,14 @@ def risk_coverage_curve(palette: Palette, curves_by_name: Mapping[str, RiskCover
         axes.plot(x, y, LINES[number % 4], color=colour, linewidth=1.6, marker=marker, markersize=4, label=name)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, max(1.0, 1.05 * axes.get_ylim()[1]))
-    axes.set_xlabel("images answered, most confident first (%)")
+    axes.set_xlabel(f"{unit.many} answered, most confident first (%)")
     axes.set_ylabel("error among them (%)")
     legend_above(axes)
     areas = "; ".join(
-        f"{name}: {100 * curve.risk[-1]:.2f} % if all images are answered, area {100 * curve.area:.2f} %"
+        f"{name}: {100 * curve.risk[-1]:.2f} % if all {unit.many} are answered, area {100 * curve.area:.2f} %"
         for name, curve in curves_by_name.items()
     )
-    return Figure(canvas, palette, f"Line chart of the error among the answered images. {areas}.", caption)
+    return Figure(canvas, palette, f"Line chart of the error among the answered {unit.many}. {areas}.", caption)
 
 
 @drawing

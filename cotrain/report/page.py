@@ -6,7 +6,7 @@ Everything is read from the run folders; only the images also need the data.
 import base64
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from jinja2.ext import Extension
-from jinja2.lexer import Token, TokenStream
 
 from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
@@ -23,37 +21,25 @@ from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
 from cotrain.inference.model import calibrated_on, fitted_temperature, held_out_images, model_of
-from cotrain.progress import clock, times, worded
+from cotrain.progress import clock, times
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
 from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.report.figures import ON_PAGE, Figure
 from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.rows import ShownRows, shown_rows
-from cotrain.report.test_results import RELIABILITY, Drawn, baseline_outputs, drawn
 from cotrain.report.test_results import WORDS as TEMPERATURES
+from cotrain.report.test_results import Drawn, baseline_outputs, drawn, how_to_read_reliability
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
 from cotrain.runs.scores import HELD_OUT, Outputs
 from cotrain.storage.reading import read_bytes
 from cotrain.storage.writing import write_whole
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 PAGE = "report.html"
 LABEL_NEXT = "label_next.csv"
 MOST_BINS = 100
 OURS = '<meta name="generator" content="cotrain report">'
-WORDS = {
-    "helped": "The unlabelled images helped",
-    "no clear difference": "No clear difference",
-    "hurt": "The unlabelled images hurt",
-}
-
-BASELINES = {
-    LABELLED_ONLY: "the same network on labelled images only",
-    LOGISTIC: "logistic regression on the same features",
-    "random_forest": "random forest on the same features",
-    "label_spreading": "label spreading over the same features",
-}
 
 
 @dataclass(frozen=True)
@@ -80,12 +66,12 @@ class Shown:
     classes: tuple[str, ...]
     split: str  # its hash
     heads: int
-    unit: str  # image, or row of a table
+    unit: Unit
     result: dict[str, Any]
     learning: list[Figure]
     errors_logged: bool
     results: Results | None  # on the test images
-    fitted_on: str  # the images of the temperature
+    fitted_on: str  # how many held-out images the temperature was fitted on
     fitted_here: bool  # the results are those of the same images
     drawn: Drawn | None  # figures of these results
     verdict: Verdict | None
@@ -169,12 +155,12 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         heads=run.config.method.heads,
         unit=unit,
         result=result,
-        learning=[figure.said_of(unit) for figure in learning_curves(run, ON_PAGE)],
+        learning=learning_curves(run, ON_PAGE),
         errors_logged=has_errors(run),
         results=results,
-        fitted_on=worded(calibrated_on(run), unit),
+        fitted_on=calibrated_on(run),
         fitted_here="test" not in parts and held_out_images(run) is not None,
-        drawn=drawn(results, baseline).said_of(unit) if results is not None else None,
+        drawn=drawn(results, baseline, unit) if results is not None else None,
         verdict=_verdict(run, result, parts.get("test"), baseline),
         budget=_budget(run, result),
         warm_start=run.config.run.warm_start,
@@ -234,7 +220,7 @@ def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str
     facts = {
         "command": as_typed(run.command),
         "data": split.source or "arrays",
-        f"{config.unit}s": ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items()),
+        config.unit.many: ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items()),
         "classes": f"{len(classes):,}",
         "split": f"{split.name}, hash {split.hash}",
         "method": f"{config.method.name}, {config.method.heads} {'head' if config.method.heads == 1 else 'heads'}",
@@ -265,38 +251,46 @@ def notes_on(shown: Sequence[Shown]) -> list[str]:
 def page(shown: Sequence[Shown]) -> str:
     parts = files("cotrain.report") / "templates"
     script = (parts / "sort.js").read_text(encoding="utf-8")
-    unit = "row" if all(one.unit == "row" for one in shown) else "image"
-    return _template(unit).render(
+    return _template().render(
         runs=shown,
-        noun=f"{unit}s",
+        unit=Unit.ROW if all(one.unit is Unit.ROW for one in shown) else Unit.IMAGE,
         notes=notes_on(shown),
         ours=OURS,
         style=(parts / "report.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        words={key: worded(text, unit) for key, text in WORDS.items()},
-        baselines={key: worded(text, unit) for key, text in BASELINES.items()},
-        how_better=lambda result: worded(how_better(result), unit),
-        how_to_read_reliability=worded(RELIABILITY, unit),
-        temperatures={kind: worded(text, unit) for kind, text in TEMPERATURES.items()},
+        answers=answers,
+        baselines=baselines,
+        how_better=how_better,
+        how_to_read_reliability=how_to_read_reliability,
+        temperatures=TEMPERATURES,
         fitted=FITTED,
         clock=clock,
     )
 
 
-class InRows(Extension):
-    """Says of rows what the templates say of images. Only their own text changes, not what is filled in."""
+def answers(unit: Unit) -> dict[str, str]:
+    """Whether the unlabelled images helped, by the word of the verdict."""
+    return {
+        "helped": f"The unlabelled {unit.many} helped",
+        "no clear difference": "No clear difference",
+        "hurt": f"The unlabelled {unit.many} hurt",
+    }
 
-    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
-        for token in stream:
-            own = token.type == "data" or (token.type == "string" and " " in token.value)  # a sentence, not a key
-            yield Token(token.lineno, token.type, worded(token.value, "row")) if own else token
+
+def baselines(unit: Unit) -> dict[str, str]:
+    """What each baseline is."""
+    return {
+        LABELLED_ONLY: f"the same network on labelled {unit.many} only",
+        LOGISTIC: "logistic regression on the same features",
+        "random_forest": "random forest on the same features",
+        "label_spreading": "label spreading over the same features",
+    }
 
 
 @cache
-def _template(unit: str) -> Template:
+def _template() -> Template:
     environment = Environment(
-        extensions=[InRows] if unit == "row" else [],
         loader=PackageLoader("cotrain.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,

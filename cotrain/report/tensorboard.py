@@ -44,10 +44,10 @@ def _of_test_images(
     run: Run, parts: dict[str, Outputs], classes: tuple[str, ...], temperature: float | None
 ) -> Iterator[tuple[str, Shot]]:
     results = Results(parts["test"], run.config.run.ensemble, temperature)
-    shown = drawn(results, baseline_outputs(run, classes), PRINTED)
+    shown = drawn(results, baseline_outputs(run, classes), run.config.unit, PRINTED)
     for one, diagram in zip(results.calibrated, shown.diagrams, strict=True):
         yield f"reliability/{WORDS[one.kind]}", Shot(diagram.png, diagram.caption)
     yield "risk_and_coverage", Shot(shown.risk.png, shown.risk.caption)
-    heat_map = shown.heat_map or heat_map_of(PRINTED, results.confused)
+    heat_map = shown.heat_map or heat_map_of(PRINTED, results.confused, run.config.unit)
     names = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     yield "confusion", Shot(heat_map.png, f"{heat_map.caption} Classes: {names}.")

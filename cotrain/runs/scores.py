@@ -64,10 +64,10 @@ def checked_outputs(path: Path, heads: int, classes: int, rows: Mapping[str, Seq
     for part, outputs in parts.items():
         logits, labels, name = outputs.logits, outputs.labels, PARTS[part]
         if outputs.rows.ndim != 1 or outputs.rows.dtype.kind not in "iu":
-            raise UserError(f"{path} is damaged: the rows of its {name} images are not whole numbers")
+            raise UserError(f"{path} is damaged: its {name} rows are not whole numbers")
         some = part == HELD_OUT and bool(np.isin(outputs.rows, rows[part]).all())  # classes with one label keep it
         if not (some or np.array_equal(outputs.rows, rows[part])) or not len(rows[part]):
-            raise UserError(f"{path} does not belong to this run: its {name} images differ from those in split.json")
+            raise UserError(f"{path} does not belong to this run: its {name} rows differ from those in split.json")
         if logits.shape != (heads, len(outputs.rows), classes) or labels.shape != (len(outputs.rows),):
             raise UserError(
                 f"{path} does not belong to this model: its {name} logits have shape {tuple(logits.shape)} for "

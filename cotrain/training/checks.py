@@ -51,8 +51,10 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         raise
     except (ValueError, RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
-        size = f"{height}x{width} with {channels} channels"
-        raise UserError(f"{config.model.backbone} cannot be trained on images of {size} ({reason})") from error
+        size = f"{channels} columns" if dataset.features is not None else f"{height}x{width} with {channels} channels"
+        raise UserError(
+            f"{config.model.backbone} cannot be trained on {dataset.unit.many} of {size} ({reason})"
+        ) from error
 
 
 def _check_table(config: Config, dataset: Dataset) -> None:
@@ -77,11 +79,11 @@ def check_works_on_features(method: Method) -> None:
         )
 
 
-def check_batches(config: Config, split: Split) -> None:
-    """Raise an error if a step needs more unlabelled images than there are."""
+def check_batches(config: Config, dataset: Dataset, split: Split) -> None:
+    """Raise an error if a step needs more unlabelled images or rows than there are."""
     views = config.method.views
     if views.any_unlabelled and len(split.unlabelled) < config.unlabelled:
         raise UserError(
-            f"there are {len(split.unlabelled):,} unlabelled images, but each step needs {config.unlabelled:,}: "
-            f"set optim.unlabelled to {len(split.unlabelled)} or less"
+            f"there are {len(split.unlabelled):,} unlabelled {dataset.unit.many}, but each step needs "
+            f"{config.unlabelled:,}: set optim.unlabelled to {len(split.unlabelled)} or less"
         )

@@ -212,7 +212,8 @@ def train(
             if ranks.first:
                 for measurements in evaluations(run, dataset, state.step, state.average.net, source):
                     log.write({"step": state.step, **measurements})
-                for warning in warnings_of_log(read_log(run.log_path)) if state.step == optim.steps // 2 else ():
+                halfway = read_log(run.log_path) if state.step == optim.steps // 2 else []
+                for warning in warnings_of_log(halfway, dataset.unit):
                     say(console, f"{title}, halfway: {warning}")
             began += time.monotonic() - evaluating_since  # not training time
             if ranks.first and saving:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cotrain.evaluation.head_stats import heads_of, warnings_of_heads, warnings_of_log
+from cotrain.types import Unit
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5])
@@ -47,19 +48,21 @@ def test_heads_that_are_alike_and_wrong_give_a_warning() -> None:
     logits = torch.randn(1, 50, 3, generator=torch.Generator().manual_seed(0))
     single = logits.argmax(dim=-1)
     alike, apart = single.repeat(3, 1), torch.stack([single[0], single[0], (single[0] + 1) % 3])
-    (line,) = warnings_of_heads(alike, alike[:, :20], 60.0, "valid")
+    (line,) = warnings_of_heads(alike, alike[:, :20], 60.0, "valid", Unit.IMAGE)
     assert "the heads have become too similar to learn from each other: they disagree on 0.00 % of the valid" in line
     assert "of the validation images and on 0.00 % of the unlabelled images" in line
     assert "but the error on the validation images is 60.0 %" in line
-    assert not list(warnings_of_heads(alike, alike, 1.0, "test"))
-    assert not list(warnings_of_heads(alike, apart, 60.0, "test"))  # on the images they learn from, they still differ
-    assert not list(warnings_of_heads(apart, alike, 60.0, "test"))
-    assert not list(warnings_of_heads(single, single, 60.0, "test"))
+    assert not list(warnings_of_heads(alike, alike, 1.0, "test", Unit.IMAGE))
+    assert not list(
+        warnings_of_heads(alike, apart, 60.0, "test", Unit.IMAGE)
+    )  # on the images they learn from, they still differ
+    assert not list(warnings_of_heads(apart, alike, 60.0, "test", Unit.IMAGE))
+    assert not list(warnings_of_heads(single, single, 60.0, "test", Unit.IMAGE))
 
 
 def test_nothing_selected_for_long_gives_a_warning() -> None:
     seldom = [{"step": step, "selected": 0.0 if step < 60 else 0.5} for step in range(100)]
-    (line,) = warnings_of_log(seldom)
+    (line,) = warnings_of_log(seldom, Unit.IMAGE)
     assert "for 60 % of the training, no pseudo-label was selected" in line
-    assert not list(warnings_of_log(seldom[30:]))
-    assert not list(warnings_of_log([{"step": 1, "supervised": 2.0}]))
+    assert not list(warnings_of_log(seldom[30:], Unit.IMAGE))
+    assert not list(warnings_of_log([{"step": 1, "supervised": 2.0}], Unit.IMAGE))

@@ -175,9 +175,9 @@ def test_what_cannot_be_resumed_is_one_line(
     cases = [
         (given, f"{partial} holds an unfinished job: add --resume to continue it, or delete it to start again"),
         ([given[0], str(tmp_path / "other"), *given[2:], "--resume"], f"{partial} was started with another model"),
-        ([*given, str(many / "photos/0/0, a.png"), "--resume"], f"{partial} was started with other images"),
+        ([*given, str(many / "photos/0/0, a.png"), "--resume"], f"{partial} was started with other data"),
         ([*given, "--resume", "--defer-below", "0.5"], "with another --defer-below or --target-error: repeat that"),
-        ([*given, "--resume", "--shard", "1/2"], "was started with other images and another --shard"),
+        ([*given, "--resume", "--shard", "1/2"], "was started with other data and another --shard"),
         ([*given[:3], "--resume"], "--resume needs the --out"),
     ]
     for arguments, expected in cases:

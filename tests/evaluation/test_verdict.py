@@ -87,5 +87,5 @@ def test_wilsons_interval_and_the_sign_test_are_those_of_scipy(wrong: int, image
 
 def test_other_images_are_refused() -> None:
     right = np.ones(4, bool)
-    with pytest.raises(UserError, match="tested on different images"):
+    with pytest.raises(UserError, match="cannot be paired"):
         verdict(outputs(right), outputs(right, rows=np.arange(1, 5)), "probabilities")

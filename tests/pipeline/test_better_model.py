@@ -17,7 +17,7 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.report.page import write_report
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run
-from cotrain.types import Batch, Learner, Losses
+from cotrain.types import Batch, Learner, Losses, Unit
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_on_features_only_a_clear_difference_counts() -> None:
 def test_from_scratch_fewer_mistakes_are_enough(difference: float, used: str) -> None:
     found = {"against": "labelled_only", "word": "no clear difference", "difference": difference}
     assert better_model(None, found, from_scratch=True) == used
-    assert how_better({"validation": found}) == "better on the validation images"
+    assert how_better({"validation": found}, Unit.IMAGE) == "better on the validation images"
 
 
 def made(known: int, unknown: int, *, classes: int = 10, test: int = 0, valid: int = 0) -> Dataset:

@@ -15,6 +15,7 @@ from cotrain.comparison.studies import STUDIES, study
 from cotrain.comparison.study import StudyOptions
 from cotrain.comparison.training_study import Training
 from cotrain.runs.scores import Outputs
+from cotrain.types import Unit
 from tests.few_digits import few_digits
 
 
@@ -51,7 +52,7 @@ def result_of(case_number: int, study_name: str, wrong: list[float], heads: int 
         logits = torch.tensor([2.0, 0.0]).expand(heads, 1000, 2).clone()
         logits[:, : round(1000 * share)] = torch.tensor([0.0, 2.0])
         outputs[seed] = {"test": Outputs(logits, labels, np.arange(1000))}
-    return CaseResult(case, outputs, 1, Length(1, 1.0, 1.0), "probabilities")
+    return CaseResult(case, outputs, 1, Length(1, 1.0, 1.0), "probabilities", Unit.IMAGE)
 
 
 def test_the_ablation_states_every_row_of_the_paper() -> None:

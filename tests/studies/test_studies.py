@@ -25,6 +25,7 @@ from cotrain.config.recipes import as_released
 from cotrain.networks import build_network
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
+from cotrain.types import Unit
 from tests import processes
 from tests.few_digits import few_digits_file
 from tests.processes import Signal
@@ -166,7 +167,7 @@ def test_the_diagrams_of_the_first_seed_take_no_others(monkeypatch: pytest.Monke
         for seed in range(3)
     }
     found = [
-        CaseResult(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities")
+        CaseResult(case, by_seed, 1, Length(1, 1.0, 1.0), "probabilities", Unit.IMAGE)
         for case in STUDIES["calibration"]().cases(recipe_named("small32"))
     ]
     fitted: list[torch.Tensor] = []

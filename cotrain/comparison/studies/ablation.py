@@ -65,7 +65,7 @@ class AblationStudy(TrainingStudy):
             ),
             Claim("The ensemble is better than its single heads", whole.ensemble, whole.single),
             Claim(
-                "Diversity comes from the strong views: heads that share one disagree on fewer test images",
+                f"Diversity comes from the strong views: heads that share one disagree on fewer test {whole.unit.many}",
                 one_view.disagreement,
                 whole.disagreement,
             ),

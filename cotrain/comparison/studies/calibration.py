@@ -109,7 +109,8 @@ class CalibrationStudy(TrainingStudy):
         """The first seed of each method; methods at the same kind of temperature are side by side."""
         rows = [row for each in results for row in rows_of(each, [parts for _, parts in each.by_seed[:1]])]
         rows.sort(key=lambda row: [*TITLES].index(row.by_seed[0].kind))
-        return reliability_diagrams(PRINTED, {row.title: row.by_seed[0].reliability for row in rows})
+        diagrams = {row.title: row.by_seed[0].reliability for row in rows}
+        return reliability_diagrams(PRINTED, diagrams, results[0].unit)
 
 
 def by_kind(result: CaseResult) -> dict[str, dict[int, Calibration]]:

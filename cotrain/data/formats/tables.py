@@ -22,7 +22,7 @@ from cotrain.data.label_table import LABEL_NAMES, listed
 from cotrain.data.layout import class_order
 from cotrain.data.settings import DataSettings
 from cotrain.storage.cells import NO_LABEL
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 READERS = {".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet}
 NPZ, VALUES = ".npz", "X"
@@ -119,7 +119,7 @@ def _checked(path: Path, features: Features, labels: list[str | None], test: int
     classes = class_order(labels)
     number: dict[str | None, int] = {name: index for index, name in enumerate(classes)}
     codes = np.array([number.get(label, UNLABELLED) for label in labels], np.int64)
-    check_known(f"{path.name} (--target)", codes[: len(codes) - test], classes, "row")
+    check_known(f"{path.name} (--target)", codes[: len(codes) - test], classes, Unit.ROW)
     for row in np.flatnonzero(codes[len(codes) - test :] == UNLABELLED)[:1]:
         raise UserError(f"test row {row} has no label; only training rows may be unlabelled")
     numbers = len(features.columns) - len(features.categorical)
