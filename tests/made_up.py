@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from cotrain import Config, Dataset, from_arrays, recipe_named
-from cotrain.data import draw_split
+from cotrain.data import draw_split, from_features
 from cotrain.evaluation.calibration import fitted_on
 from cotrain.networks import build_network
 from cotrain.runs.checkpoint import write_tensors
@@ -26,6 +26,15 @@ def some_data(classes: tuple[str, ...] = ("cat", "dog", "owl"), *, test: int = 6
     test_labels = np.arange(test) % (len(classes) - 1)
     pair = (rng.integers(0, 255, (test, 8, 8, 3)).astype(np.uint8), test_labels) if test else None
     return from_arrays(images, labels, test=pair, classes=classes, name="noise")
+
+
+def some_rows(classes: tuple[str, ...], columns: tuple[str, ...], *, test: int = 60) -> Dataset:
+    """A table of noise: ten training rows per class, and some test rows."""
+    rng = np.random.default_rng(0)
+    labels, test_labels = (np.arange(count) % len(classes) for count in (10 * len(classes), test))
+    values, test_values = (rng.normal(size=(count, len(columns))) for count in (len(labels), test))
+    pair = (test_values, test_labels) if test else None
+    return from_features(values, labels, test=pair, classes=classes, columns=columns, name="noise")
 
 
 def some_logits(labels: torch.Tensor, classes: int, right: float, *, heads: int = 3, seed: int = 0) -> torch.Tensor:
@@ -48,7 +57,8 @@ def made_up_run(
     changes: dict[str, Any] | None = None,
 ) -> Run:
     """`right` is the share of labels that the run knows, `alone` that of its baseline; None for no baseline."""
-    config = recipe_named("digits").changed({**SETTINGS, "data.labels": 4 * len(dataset.classes), **(changes or {})})
+    recipe = recipe_named("digits" if dataset.features is None else "features")
+    config = recipe.changed({**SETTINGS, "data.labels": 4 * len(dataset.classes), **(changes or {})})
     run = _written(folder, config, dataset, right, logits, seed=1)
     rows = [
         {"step": step, "seconds": step / 9, "lr": 0.1 - step / 2000, "agreement": 0.9, "supervised": 9 / step,
@@ -79,6 +89,9 @@ def _written(
     classes = len(dataset.classes)
     facts = {"config": config.model_dump(), "classes": list(dataset.classes), "size": [height, width]}
     facts |= {"channels": channels, "mean": [0.5] * channels, "std": [0.3] * channels}
+    if dataset.features is not None:
+        count = len(dataset.features.columns)
+        facts |= {"mean": [0.0] * count, "std": [1.0] * count, "columns": dataset.features.facts}
     torch.manual_seed(0)
     write_tensors(run.model_path, build_network(config, classes, channels).state_dict(), facts)
     parts = {}

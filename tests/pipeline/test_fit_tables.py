@@ -1,6 +1,7 @@
 """From a table to a finished run, its page, its predictions and its ONNX file."""
 
 import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -38,9 +39,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
-    cotrain.fit(folder / "wine.csv", out=folder / "run", settings=SETTINGS)
-    return Run.open(folder / "run")
+def said() -> io.StringIO:
+    """What `fit` prints."""
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, said: io.StringIO) -> Run:
+    (folder / "images.csv").write_bytes((folder / "wine.csv").read_bytes())
+    console = Console(file=said, width=400)
+    cotrain.fit(folder / "images.csv", out=folder / "runs" / "images", settings=SETTINGS, console=console)
+    return Run.open(folder / "runs" / "images")
 
 
 def test_the_error_is_compared_with_what_else_one_would_do(run: Run) -> None:
@@ -56,10 +65,13 @@ def test_the_error_is_compared_with_what_else_one_would_do(run: Run) -> None:
     assert checked["errors"]["method"]["error"] < 20
 
 
-def test_the_result_speaks_of_rows(run: Run) -> None:
-    console = Console(record=True, width=120, quiet=True)
-    console.print(result_table(run, run.result))
-    assert "image" not in console.export_text()
+def test_the_console_speaks_of_rows_and_keeps_the_names(run: Run, said: io.StringIO) -> None:
+    Console(file=said, width=400).print(result_table(run, run.result))
+    text = said.getvalue()
+    assert text.startswith("images: a table of 13 columns")
+    assert text.count(str(run.folder)) >= 3, "before training, and the run folder and its report in the result"
+    assert "30 labelled, 120 unlabelled and 0 test rows" in text
+    assert "image" not in text.replace(str(run.folder), "").removeprefix("images")
 
 
 @pytest.mark.parametrize("rival", ["random_forest", "label_spreading"])
@@ -78,14 +90,27 @@ def test_the_page_shows_rows(run: Run) -> None:
     assert "The table as it is" in page and "This run does not know" not in page
     about, _ = page.split("<summary>All settings</summary>")  # which are also those of images
     said = re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", about, flags=re.DOTALL)
-    assert not re.search("image", said)
+    assert str(run.folder) in said and "images.csv" in said
+    assert "image" not in re.sub(r"images\.csv|images-30-equal", "", said.replace(str(run.folder), ""))
 
 
 def test_the_card_speaks_of_rows(run: Run) -> None:
-    text, *_ = (run.folder / "README.md").read_text().split("## Settings")
+    text, *_ = (run.folder / "README.md").read_text().split("<details><summary>Settings")
     assert "pipeline_tag: tabular-classification" in text
     assert "14 columns" in text
-    assert "image" not in text
+    assert "# images\n" in text and "| data | images.csv |" in text
+    named = re.sub(r'^# images$|"images"|images\.csv|images-30-equal', "", text, flags=re.MULTILINE)
+    assert "image" not in named
+
+
+def test_predict_speaks_of_rows(run: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "images.out.csv"
+    main(["predict", str(run.folder), str(folder / "new.csv"), "--out", str(out), "--target-error", "0.5"])
+    said = capsys.readouterr()
+    assert f"58 rows, {said.out.split()[2]} deferred -> {out}" in said.out
+    assert "of the other 30 held-out labelled rows were wrong, so the error on rows like them" in said.err
+    assert "does not cover rows that belong to no class" in said.err
+    assert "image" not in said.err.replace(str(run.folder), "")
 
 
 def test_predictions_of_a_table_are_a_table(run: Run, folder: Path, tmp_path: Path) -> None:
