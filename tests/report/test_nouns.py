@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from cotrain import Dataset, UserError
+from cotrain.cli.main import main
 from cotrain.cli.result_table import result_table
 from cotrain.data import draw_split
 from cotrain.fitting.findings import without_pseudo_labels
@@ -128,6 +129,12 @@ def captions(shown: Shown) -> list[str]:
     return [*labels, *(words for each in figures for words in (each.alt, each.caption))]
 
 
+def printed_table(run: Run) -> str:
+    printed = io.StringIO()
+    Console(file=printed, width=400).print(result_table(run, run.result))
+    return printed.getvalue()
+
+
 @pytest.mark.parametrize("with_data", [True, False])
 def test_the_page_speaks_of_rows_and_keeps_the_names(made: tuple[Run, Dataset], with_data: bool) -> None:
     run, dataset = made
@@ -154,9 +161,7 @@ def test_the_card_speaks_of_rows_and_keeps_the_names(made: tuple[Run, Dataset]) 
 
 def test_the_result_table_speaks_of_rows_and_keeps_the_names(made: tuple[Run, Dataset]) -> None:
     run, _ = made
-    printed = io.StringIO()
-    Console(file=printed, width=400).print(result_table(run, run.result))
-    text = printed.getvalue()
+    text = printed_table(run)
     assert str(run.folder) in text
     if "recalls" in run.result:
         assert "image: 50 %" in text
@@ -169,9 +174,20 @@ def test_the_result_table_speaks_of_rows_and_keeps_the_names(made: tuple[Run, Da
 def test_a_warning_keeps_the_name_of_a_class(dataset: Dataset, tmp_path: Path) -> None:
     warnings = [*without_pseudo_labels(np.array([1, 2]), dataset)]
     assert "no unlabelled row gets the class image: label more rows of it" in warnings[0]
-    run = made_up_run(tmp_path / "run", dataset, result={"warnings": warnings})
+    run = made_up_run(tmp_path / "run", dataset, result={**OF_A_TEST, "warnings": warnings})
+    assert "gets the class image" in printed_table(run)
     assert "gets the class image" in page([show(Subject(run, None))])
     assert "gets the class image" in card(run)
+
+
+def test_predict_keeps_the_name_of_the_run(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, result = {"data.valid_share": 0.3}, {"temperature": None}
+    run = made_up_run(tmp_path / "runs" / "images", dataset, changes=changes, result=result)
+    (tmp_path / "images.csv").write_text("image,width\n1,2\n")
+    main(["predict", str(run.folder), str(tmp_path / "images.csv")])
+    assert f"{run.folder / 'result.json'} has no temperature" in capsys.readouterr().err
 
 
 def test_a_refusal_keeps_the_names(dataset: Dataset, tmp_path: Path) -> None:
