@@ -1,5 +1,7 @@
 """Find image files, and decode many of them with several workers."""
 
+import errno
+import heapq
 import json
 import os
 import stat
@@ -21,15 +23,15 @@ from rich.console import Console
 
 from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
-from cotrain.progress import say
+from cotrain.progress import counted, say
 from cotrain.storage import regular
-from cotrain.storage.regular import leads_out
 from cotrain.types import UserError
 
 S = TypeVar("S")
 T = TypeVar("T")
 Items = TypeVar("Items", Sequence[Any], NDArray[Any])
 HIDDEN = (".", "__MACOSX")
+LONGEST_SHOWN = 60  # characters of a path in an error
 FILES_PER_TASK = 64
 WORTH_WORKERS = 256  # with fewer files, starting workers takes longer than decoding
 AHEAD = 3  # tasks that wait to be fetched, besides one per worker
@@ -72,12 +74,13 @@ class Decoded:
     errors: list[str | None]
 
 
-def walk(folder: Path, *, follow_links: bool) -> Iterator[Found]:
-    """Every file below except hidden ones, in no particular order. Follows links, but never in a circle.
+def walk(folder: Path, console: Console | None = None) -> Iterator[Found]:
+    """Every file below except hidden ones, in no particular order. A console shows the number of files and folders.
 
-    Links out of the folder are followed only with `follow_links`; without it, only their names are found.
+    Links are followed, but each real folder is entered once, whatever leads to it.
     """
-    yield from _walk(folder, "", {_identity(folder.stat())}, None if follow_links else os.path.realpath(folder))
+    entries = _entries(folder)
+    return filter(None, entries if console is None else counted(entries, None, f"scanning {folder}", console))
 
 
 def listed(files: Iterable[Found]) -> Listing:
@@ -98,37 +101,51 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _walk(folder: Path, prefix: str, above: set[tuple[int, int]], root: str | None) -> Iterator[Found]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(HIDDEN):
+def _entries(root: Path) -> Iterator[Found | None]:
+    """The files below, and None for each folder. Links come last, so that a folder has its own path if it has one."""
+    entered = set[tuple[int, int]]()
+    folders, links = [""], list[tuple[int, str]]()  # relative to the root, with / at the end
+    while folders or links:
+        folder = folders.pop() if folders else heapq.heappop(links)[1]
+        try:
+            identity = _identity(os.stat(root / folder))
+            if identity in entered:
                 continue
-            if root is not None and entry.is_symlink() and leads_out(entry.path, root):
-                yield Found(prefix + entry.name, 0, 0, 0, outside=True)
-                continue
-            try:
-                status = entry.stat()
-            except OSError:  # a link to nothing, or to itself
-                status = entry.stat(follow_symlinks=False)
-            name = prefix + entry.name
-            if stat.S_ISDIR(status.st_mode):
-                identity = _identity(os.stat(entry.path))  # an entry's own has no inode on Windows
-                if identity not in above:
-                    yield from _walk(Path(entry.path), f"{name}/", above | {identity}, root)
-            elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # no pipes or devices, which could block
-                yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            entered.add(identity)
+            yield None
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(HIDDEN):
+                        continue
+                    name, status = folder + entry.name, _status(entry)
+                    if stat.S_ISDIR(status.st_mode) and entry.is_symlink():
+                        heapq.heappush(links, (name.count("/"), f"{name}/"))
+                    elif stat.S_ISDIR(status.st_mode):
+                        folders.append(f"{name}/")
+                    elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # pipes and devices could block
+                        yield Found(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise UserError(
+                f"{root} has folders nested too deeply: a path that begins with {folder[:LONGEST_SHOWN]} has more "
+                "characters than the system can open; move what is in it to a folder with a shorter path"
+            ) from error
 
 
-def find_images(paths: Sequence[Path], *, follow_links: bool = False, console: Console | None = None) -> list[str]:
-    """The given files, and every image file in the given folders, sorted. Links out of these folders are left out."""
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError:  # a link to nothing, or to itself
+        return entry.stat(follow_symlinks=False)
+
+
+def find_images(paths: Sequence[Path], console: Console | None = None) -> list[str]:
+    """The given files, and every image file in the given folders, sorted."""
     found: list[str] = []
     for path in paths:
         if path.is_dir():
-            inside, links = list[str](), 0
-            for file in walk(path, follow_links=follow_links):
-                links += file.outside
-                if file.is_image:
-                    inside.append(file.path)
+            inside = sorted((file.path for file in walk(path, console) if file.is_image), key=_by_folder)
             if not inside:
                 raise UserError(no_image(path, links))
             if links and console is not None:

@@ -175,7 +175,7 @@ def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of:
     with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
         device = pick_device(run.config.run.device, ranks.local)
         if part_of is None:
-            begun = ranks.from_first(lambda: any(run.folder.rglob("step-*")))
+            begun = ranks.from_first(lambda: run.is_begun)
             long = run.config.optim.steps >= WORTH_ESTIMATING or dataset.bank is not None
             if long and not run.config.run.compile and not begun:
                 say(console, estimate(run, dataset, device, ranks))

@@ -131,7 +131,12 @@ class Run:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder / "checkpoint")
+        return _checkpoints(self.folder)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the run or one of its baselines has a checkpoint."""
+        return any(_checkpoints(folder).paths() for folder in (self.folder, *self.baselines.values()))
 
     @property
     def model_path(self) -> Path:
@@ -229,6 +234,10 @@ class Run:
             yield
         finally:
             lock.release()
+
+
+def _checkpoints(folder: Path) -> Checkpoints:
+    return Checkpoints(folder / "checkpoint")
 
 
 def as_typed(command: str) -> str:

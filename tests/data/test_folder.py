@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -293,6 +295,57 @@ def test_a_row_whose_image_is_a_link_out_of_the_folder_says_how_to_use_it(tmp_pa
     (folder / "labels.csv").write_text("path,label\n0.png,a\n1.png,b\naway.png,a\n")
     with pytest.raises(UserError, match=r"line 4: away.png .*--follow-links"):
         open_data(folder)
+
+
+def test_each_real_folder_is_entered_once_by_its_own_path(tmp_path: Path) -> None:
+    """Folders that are linked to each other have as many paths as there are orders of them."""
+    for name in "abcdefgh":
+        save(tmp_path / "photos" / name / "deep" / "x.png")
+    for name in "abcdefgh":
+        for other in "abcdefgh":
+            (tmp_path / "photos" / name / f"to-{other}").symlink_to(tmp_path / "photos" / other)
+            (tmp_path / "photos" / name / f"deeper-{other}").symlink_to(tmp_path / "photos" / other / "deep")
+    flat(tmp_path / "elsewhere", 1)
+    (tmp_path / "photos" / "1").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "2").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "a" / "0").symlink_to(tmp_path / "elsewhere")
+    found = sorted(file.path for file in walk(tmp_path / "photos"))
+    assert found == ["1/0.png", *(f"{name}/deep/x.png" for name in "abcdefgh")]
+
+
+def nested(folder: Path, depth: int, name: str = "d") -> None:
+    """An image under so many folders, of which each is made in the one before: a path has at most 4,096 bytes."""
+    save(folder / "x.png")
+    inside = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=inside)
+        outer, inside = inside, os.open(name, os.O_RDONLY, dir_fd=inside)
+        os.close(outer)
+    with open(os.open("y.png", os.O_WRONLY | os.O_CREAT, dir_fd=inside), "wb") as file:
+        file.write((folder / "x.png").read_bytes())
+    os.close(inside)
+
+
+@pytest.fixture
+def emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The current folder, which pytest could not delete if it is deep."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
+
+
+@pytest.mark.skipif(os.mkdir not in os.supports_dir_fd, reason="folders cannot be made in an open folder")
+@pytest.mark.usefixtures("emptied")
+def test_folders_may_be_nested_as_deeply_as_the_system_can_open() -> None:
+    nested(Path("deep"), 1500)
+    found = [file.path for file in walk(Path("deep"))]
+    assert sorted(found) == ["d/" * 1500 + "y.png", "x.png"]
+    assert len(find_images([Path("deep")])) == 2
+    nested(Path("deeper"), 60, "d" * 100)
+    for read in (lambda: [*walk(Path("deeper"))], lambda: find_images([Path("deeper")])):
+        with pytest.raises(UserError, match="deeper has folders nested too deeply") as error:
+            read()
+        assert len(str(error.value)) < 300
 
 
 def test_without_test_images_some_labelled_ones_are_set_aside(tmp_path: Path) -> None:

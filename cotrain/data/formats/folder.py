@@ -14,7 +14,6 @@ from cotrain.data.format import AFTER_OTHERS, DataFormat, Request
 from cotrain.data.layout import TEST, TRAIN, VALID, class_order, understand
 from cotrain.data.settings import DataSettings
 from cotrain.data.workers import HIDDEN, Listing, listed, no_image, walk
-from cotrain.progress import counted
 from cotrain.types import UserError
 
 TOLERATED = 0.1  # fraction of unreadable images
@@ -37,7 +36,7 @@ class Folder(DataFormat):
 
 def load_folder(folder: Path, settings: DataSettings, memory: float, console: Console) -> Dataset:
     """Open a folder. Decoded images that need more than `memory` GB stay on disk and are read as they are used."""
-    images = listed(counted(walk(folder, follow_links=settings.follow_links), None, f"scanning {folder}", console))
+    images = listed(walk(folder, console, follow_links=settings.follow_links))
     if not images.paths:
         raise UserError(no_image(folder, len(images.outside)))
     layout = understand(folder, images.paths, settings)
