@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from cotrain.data import decode
 from cotrain.data.decode import GREY, Unreadable, read_image, read_images
 from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.data.workers import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
 from cotrain.progress import counted, say
 from cotrain.storage.location import home, one_at_a_time
-from cotrain.storage.writing import new_file, remove_abandoned
+from cotrain.storage.writing import LONGEST, new_file, remove_abandoned, replace_file
 from cotrain.types import UserError
 
 VERSION = 4
@@ -99,8 +100,9 @@ def _any_readable(folder: Path, old: ImageFile) -> bool:
 
 
 def _place(folder: Path, size: str | int) -> Path:
-    key = json.dumps([VERSION, os.fspath(folder.resolve()), size])
-    return home() / "images" / f"{folder.resolve().name}-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
+    key = json.dumps([VERSION, decode.DRAFT, os.fspath(folder.resolve()), size])
+    digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    return home() / "images" / f"{folder.resolve().name[:LONGEST]}-{digest}"
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def _writing(path: Path) -> Iterator[Path]:
     os.close(descriptor)
     try:
         yield part
-        os.replace(part, path)
+        replace_file(part, path)
     finally:
         part.unlink(missing_ok=True)
 

@@ -74,12 +74,13 @@ class Decoded:
     errors: list[str | None]
 
 
-def walk(folder: Path, console: Console | None = None) -> Iterator[Found]:
+def walk(folder: Path, console: Console | None = None, *, follow_links: bool) -> Iterator[Found]:
     """Every file below except hidden ones, in no particular order. A console shows the number of files and folders.
 
-    Links are followed, but each real folder is entered once, whatever leads to it.
+    Links are followed, but each real folder is entered once, whatever leads to it. Links out of the folder are followed
+    only with `follow_links`; without it, only their names are found.
     """
-    entries = _entries(folder)
+    entries = _entries(folder, None if follow_links else os.path.realpath(folder))
     return filter(None, entries if console is None else counted(entries, None, f"scanning {folder}", console))
 
 
@@ -101,8 +102,11 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _entries(root: Path) -> Iterator[Found | None]:
-    """The files below, and None for each folder. Links come last, so that a folder has its own path if it has one."""
+def _entries(root: Path, inside: str | None) -> Iterator[Found | None]:
+    """The files below, and None for each folder. Links come last, so that a folder has its own path if it has one.
+
+    Links out of the folder `inside` are found and not followed.
+    """
     entered = set[tuple[int, int]]()
     folders, links = [""], list[tuple[int, str]]()  # relative to the root, with / at the end
     while folders or links:
@@ -117,7 +121,11 @@ def _entries(root: Path) -> Iterator[Found | None]:
                 for entry in entries:
                     if entry.name.startswith(HIDDEN):
                         continue
-                    name, status = folder + entry.name, _status(entry)
+                    name = folder + entry.name
+                    if inside is not None and entry.is_symlink() and leads_out(entry.path, inside):
+                        yield Found(name, 0, 0, 0, outside=True)
+                        continue
+                    status = _status(entry)
                     if stat.S_ISDIR(status.st_mode) and entry.is_symlink():
                         heapq.heappush(links, (name.count("/"), f"{name}/"))
                     elif stat.S_ISDIR(status.st_mode):
@@ -140,12 +148,16 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result:
         return entry.stat(follow_symlinks=False)
 
 
-def find_images(paths: Sequence[Path], console: Console | None = None) -> list[str]:
-    """The given files, and every image file in the given folders, sorted."""
+def find_images(paths: Sequence[Path], *, follow_links: bool = False, console: Console | None = None) -> list[str]:
+    """The given files, and every image file in the given folders, sorted. Links out of these folders are left out."""
     found: list[str] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted((file.path for file in walk(path, console) if file.is_image), key=_by_folder)
+            inside, links = list[str](), 0
+            for file in walk(path, console, follow_links=follow_links):
+                links += file.outside
+                if file.is_image:
+                    inside.append(file.path)
             if not inside:
                 raise UserError(no_image(path, links))
             if links and console is not None:

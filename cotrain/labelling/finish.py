@@ -44,7 +44,7 @@ def predict_all(run: Path, folder: Path, console: Console) -> None:
     """Write predictions.csv into the run, with the better model of the run, as `cotrain predict` chooses it."""
     model, chosen, out = load(run, use=BETTER), used_folder(Run.open(run), BETTER), run / PREDICTIONS
     follow_links = Run.open(run).config.data.follow_links
-    paths, batch = find_images([folder], follow_links=follow_links), files_at_once(model)
+    paths, batch = find_images([folder], follow_links=follow_links, console=console), files_at_once(model)
     job = Job(model, paths, None, worker_count(len(paths)), console)
     options = {"temperature": model.temperature, "shard": "1/1", "defer_below": None}
     facts = job_facts(Run.open(chosen).model_path, paths, **options, batch=batch)

@@ -167,7 +167,7 @@ def folder_notice(folder: Path, paths: Sequence[str], *, follow_links: bool) -> 
     """What changed in the folder since it was opened."""
     try:
         now = {file.path for file in walk(folder, follow_links=follow_links) if file.is_image}
-    except OSError:
+    except (OSError, UserError):
         return f"The folder {folder} cannot be read at the moment. Labels that were confirmed are safe."
     new, gone = len(now - set(paths)), len(set(paths) - now)
     parts = [f"{_images(new)} came" if new else "", f"{_images(gone)} went" if gone else ""]

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import sys
+import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,9 @@ PARTIAL = ".partial"
 OWNER = re.compile(r"\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{16}\.partial")  # machine and process, at the end of a name
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 CLOCKS = 3600.0  # seconds by which clocks may differ or jump
-LONGEST = 40  # characters of the file's own name in that of its temporary file; file systems allow 255 bytes
+LONGEST = 40  # characters of a name that becomes part of another one; file systems allow 255 bytes
+BUSY = {5, 32}  # Windows: access denied, sharing violation; another process has the file open
+BUSY_SECONDS = 0.5  # as long as readers such as virus scanners keep a new file open
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -54,11 +57,23 @@ def replacing(path: Path, *, within: Path | None = None, mode: int | None = None
             os.fsync(file.fileno())
         if mode is not None:
             os.chmod(temporary, mode)
-        os.replace(temporary, path)
+        replace_file(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def replace_file(source: Path, path: Path) -> None:
+    """`os.replace`, tried again for a while if another process has one of the files open, which only Windows minds."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return os.replace(source, path)
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in BUSY or time.monotonic() > end:
+                raise
+        time.sleep(BUSY_SECONDS / 25)
 
 
 def new_file(path: Path, within: Path | None = None) -> tuple[Path, int]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cotrain import UserError
+from cotrain import UserError, open_data
 from cotrain.storage import writing
 from cotrain.storage.writing import names_in, new_file, remove_abandoned, replacing, write_whole
+from tests.data.photos import by_class
 
 
 def test_many_writers_of_one_path_all_succeed(tmp_path: Path) -> None:
@@ -51,6 +52,48 @@ def test_an_error_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> 
         raise RuntimeError
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+class Reader:
+    """Another process that has the file open for so many attempts to replace it: Windows refuses them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, attempts: float, winerror: int | None = 32) -> None:
+        self.attempts, self.winerror, self.refused, self.replace = attempts, winerror, 0, os.replace
+        monkeypatch.setattr(writing.os, "replace", self)
+
+    def __call__(self, source: Path, path: Path) -> None:
+        if self.refused >= self.attempts:
+            return self.replace(source, path)
+        self.refused += 1
+        error = PermissionError(13, "Permission denied")
+        if self.winerror is not None:
+            error.winerror = self.winerror  # type: ignore[attr-defined]
+        raise error
+
+
+@pytest.mark.parametrize("winerror", [5, 32])
+def test_a_file_that_another_process_reads_is_replaced_when_it_is_closed(
+    winerror: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(monkeypatch, 3, winerror)
+    write_whole(tmp_path / "file", b"new")
+    assert (reader.refused, (tmp_path / "file").read_bytes()) == (3, b"new")
+    reader.refused = 0
+    open_data(by_class(tmp_path / "photos"))
+    assert reader.refused == 3, "the decoded copy"
+
+
+def test_a_file_that_stays_open_or_may_not_be_replaced_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BUSY_SECONDS", 0.05)
+    (tmp_path / "file").write_bytes(b"old")
+    for winerror, most in ((32, 60), (None, 1), (1314, 1)):
+        with monkeypatch.context() as while_open, pytest.raises(UserError, match="file: Permission denied"):
+            reader = Reader(while_open, float("inf"), winerror)
+            write_whole(tmp_path / "file", b"new")
+        assert min(most, 2) <= reader.refused <= most
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
 
 
 def test_names_of_any_length_can_be_written(tmp_path: Path) -> None:
