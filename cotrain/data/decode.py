@@ -6,6 +6,7 @@ It reads one JSON task per line and answers each with one line. Pixels that are 
 
 import hashlib
 import json
+import math
 import os
 import runpy
 import sys
@@ -40,7 +41,7 @@ TURNS = {
 SIDEWAYS = {5, 6, 7, 8}
 LARGEST_SIDE = 65_535  # pixels; JPEG allows no more, and resizing a longer side takes gigabytes
 MOST_PIXELS = 89_478_485  # a quarter of a gigabyte in colour, as in Pillow
-DRAFT = 2  # decode a JPEG at a reduced scale that is still at least this many times larger than the target size
+DRAFT = 1.5  # decode a JPEG at a reduced scale that is still at least this many times larger than the target size
 
 
 class Unreadable(ValueError):
@@ -90,7 +91,7 @@ def peek(path: str | os.PathLike[str]) -> tuple[int, int, str]:
 
 def read_image(path: str | os.PathLike[str], height: int, width: int, channels: int) -> NDArray[np.uint8]:
     """(h, w, c): rotated to the EXIF orientation, converted to grey or RGB, and resized."""
-    side = DRAFT * max(height, width)
+    side = math.ceil(DRAFT * max(height, width))
     with _opened(path) as file:
         file.draft(None, (side, side))  # None: any mode; has an effect on JPEGs only
         turn = TURNS.get(_orientation(file))

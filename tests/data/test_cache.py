@@ -17,6 +17,8 @@ from rich.console import Console
 
 from cotrain import UserError, open_data
 from cotrain.data import cache as cache_module
+from cotrain.data import decode
+from cotrain.data.decode import read_image
 from cotrain.data.imagefacts import Facts, joined, unpacked
 from cotrain.data.imagefile import ImageFile
 from cotrain.data.workers import Found, Workers, listed
@@ -57,6 +59,26 @@ def test_a_second_opening_decodes_nothing_and_a_change_only_what_changed(
     np.testing.assert_array_equal(second.images[second.paths.index("dog/3.png")], changed)
     for row, path in enumerate(second.paths):
         np.testing.assert_array_equal(second.images[row], np.asarray(Image.open(folder / path)), path)
+
+
+def test_pixels_that_were_decoded_in_another_way_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scale of at least twice the size decodes these photographs whole, and gives slightly different pixels."""
+    folder, places = tmp_path / "photos", [tmp_path / "photos" / name / "0.jpg" for name in ("cat", "dog")]
+    for place in places:
+        place.parent.mkdir(parents=True)
+        coarse = np.random.default_rng(len(place.name)).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((400, 300), Image.Resampling.BICUBIC).save(place, quality=95)
+    with monkeypatch.context() as before:
+        before.setattr(decode, "DRAFT", 2)
+        old = open_with(folder, size="80")
+    new = open_with(folder, size="80")
+    assert set(new.hashes.tolist()).isdisjoint(old.hashes.tolist()), "the bank knows images by their hashes"
+    np.testing.assert_array_equal(new.images[0], read_image(places[0], 80, 80, 3))
+
+
+@pytest.mark.parametrize("name", ["d" * 245, "\U0001f600" * 63])
+def test_a_folder_with_a_long_name_has_a_copy(name: str, tmp_path: Path) -> None:
+    assert len(open_data(by_class(tmp_path / name)).paths) == 20
 
 
 def test_new_labels_need_no_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
