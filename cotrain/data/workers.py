@@ -25,6 +25,7 @@ from cotrain.data import decode
 from cotrain.data.decode import SUFFIXES
 from cotrain.progress import counted, say
 from cotrain.storage import regular
+from cotrain.storage.regular import leads_out
 from cotrain.types import UserError
 
 S = TypeVar("S")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cotrain.data.feature_table import Features
 from cotrain.data.workers import Workers
-from cotrain.inference.job_parts import Parts, Saver, check_out, unfinished
+from cotrain.inference.job_parts import Parts, Saver, unfinished
 from cotrain.inference.model import Model
 from cotrain.inference.prediction_table import (
     PATH,
@@ -74,7 +74,6 @@ class Job:
 
     def to_file(self, out: Path, facts: dict[str, Any], *, resume: bool) -> Done:
         """Write a new file, which gets its name when it is complete. `facts` must not change when a job is resumed."""
-        check_out(out, resume=resume)
         with unfinished(out, facts, resume=resume) as parts:
             began = time.monotonic()
             predicted = self._fill(parts)

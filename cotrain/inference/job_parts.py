@@ -20,13 +20,15 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted, joined
+from cotrain.runs.interrupt import Interrupted
 from cotrain.storage.reading import read_arrays, read_json, reason
 from cotrain.storage.regular import open_regular
-from cotrain.storage.writing import is_partial, write_json, write_whole
+from cotrain.storage.writing import is_partial, names_in, write_json, write_whole
 from cotrain.types import UserError
 
 SECONDS = 10.0  # between two parts: the most that a kill loses
 ROWS = 16_384  # in a part, at most about
+LOCK, JOB = ".lock", "job.json"
 NAME = re.compile(r"rows-(\d{12})-(\d{12})\.npz")
 ERRORS = TypeAdapter(list[tuple[int, str]])
 WORDS = {  # how each fact of a job is named in an error message
@@ -142,7 +144,7 @@ def check_out(out: Path, *, resume: bool) -> None:
     folder = partial_folder(out)
     if os.path.lexists(out):  # also a link to nothing
         raise UserError(f"{out} already exists; choose another --out")
-    if folder.exists() and not resume:
+    if folder.exists() and not resume and not _is_without_rows(folder):
         raise UserError(f"{folder} holds an unfinished job: add --resume to continue it, or delete it to start again")
     if resume and not folder.exists():
         raise UserError(f"there is nothing to resume: {folder} does not exist; omit --resume")
@@ -150,32 +152,53 @@ def check_out(out: Path, *, resume: bool) -> None:
 
 @contextmanager
 def unfinished(out: Path, facts: Mapping[str, Any], *, resume: bool) -> Iterator[Parts]:
-    """The parts of a new or a resumed job, for one process at a time. They are deleted unless there is an error."""
+    """The parts of a new or a resumed job, for one process at a time. They are deleted unless there is an error.
+
+    A new job that fails before it has finished a row is deleted as well.
+    """
+    check_out(out, resume=resume)
     folder = partial_folder(out)
     try:
-        folder.mkdir(exist_ok=resume)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot create {folder}: {error.strerror}; choose another --out") from error
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / LOCK)
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
         raise UserError(f"another process is writing {out}") from error
     try:
-        _check_same(folder, facts)
-        yield Parts(folder)
-    finally:
-        lock.release()
+        try:
+            check_out(out, resume=resume)  # another process may have written rows in the meantime
+            _check_same(folder, facts, resume=resume)
+            yield Parts(folder)
+        finally:
+            lock.release()
+    except Interrupted:
+        raise
+    except Exception:
+        if not resume and _is_without_rows(folder):
+            _delete(folder)
+        raise
+    _delete(folder)
+
+
+def _is_without_rows(folder: Path) -> bool:
+    """Whether a job left nothing that is worth resuming, and nobody else left anything."""
+    return folder.is_dir() and names_in(folder) <= {LOCK, JOB}
+
+
+def _delete(folder: Path) -> None:
     left = [path for path in folder.iterdir() if is_partial(path.name)]  # by a process that was killed
-    for path in (*Parts(folder).files(), *left, folder / ".lock", folder / "job.json"):
+    for path in (*Parts(folder).files(), *left, folder / LOCK, folder / JOB):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # it holds a file of somebody else
         folder.rmdir()
 
 
-def _check_same(folder: Path, facts: Mapping[str, Any]) -> None:
-    path = folder / "job.json"
-    if not path.exists() and not Parts(folder).paths():  # new, or killed before this file was written
+def _check_same(folder: Path, facts: Mapping[str, Any], *, resume: bool) -> None:
+    path = folder / JOB
+    if not resume or (not path.exists() and not Parts(folder).paths()):  # new, or killed before this file was written
         write_json(path, facts)
         return
     started = read_json(path)

@@ -18,6 +18,7 @@ from cotrain.labelling.images import NotShown, Pictures
 from cotrain.labelling.learning import Known, Order
 from cotrain.labelling.trainer import Model, Prepare, Task, Trainer
 from cotrain.storage.cells import is_text
+from cotrain.types import UserError
 
 LEASE = 120.0  # seconds for which an image that one page shows is not offered to another
 SAVE_AFTER = 0.2  # seconds after a label, so that labels.csv is not written for each of many

@@ -2,9 +2,10 @@
 
 import os
 import shlex
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from signal import SIGINT, SIGKILL, SIGTERM, Signals
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
 from filelock import FileLock
@@ -56,7 +57,7 @@ def test_killed_again_and_again_the_table_has_the_same_bytes(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("number", [SIGINT, SIGTERM])
+@pytest.mark.parametrize("number", [SIGINT, SIGTERM, SIGHUP])
 def test_a_signal_keeps_what_is_done_and_says_how_to_resume(
     number: Signals, many: Path, whole: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,46 @@ def test_a_full_disk_keeps_the_predictions(many: Path, whole: dict[str, bytes], 
         assert not out.exists()
         main(words(many, out, "--resume"))
         assert out.read_bytes() == whole[suffix]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the network is broken"), MemoryError(), OSError(28, "No space left")])
+def test_a_job_that_fails_at_once_does_not_block_the_same_command(
+    error: Exception,
+    many: Path,
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "preds.csv"
+
+    def broken(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as while_broken, suppress(RuntimeError):
+        while_broken.setattr(streaming, "predict_batch", broken)
+        assert here(capsys, *words(many, out)).returncode == 2
+    assert list(tmp_path.iterdir()) == []
+    main(words(many, out))
+    assert out.read_bytes() == whole["csv"]
+
+
+def test_what_a_kill_left_before_the_first_row_does_not_block_the_same_command(
+    many: Path, whole: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, partial = tmp_path / "preds.csv", tmp_path / "preds.csv.partial"
+    partial.mkdir()
+    (partial / "job.json").write_text("{}")
+    (partial / ".lock").touch()
+    with FileLock(partial / ".lock"):
+        assert "another process is writing" in here(capsys, *words(many, out)).stderr
+    (partial / "notes.txt").write_text("somebody's")
+    assert "holds an unfinished job" in here(capsys, *words(many, out)).stderr
+    assert (partial / "notes.txt").read_text() == "somebody's"
+    (partial / "notes.txt").unlink()
+    main(words(many, out))
+    assert out.read_bytes() == whole["csv"]
+    assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.system
