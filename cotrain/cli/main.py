@@ -2,7 +2,6 @@
 
 import io
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -26,7 +25,7 @@ from cotrain.config import settings_of
 from cotrain.config.recipes import recipe_named
 from cotrain.fitting.fit import versions
 from cotrain.progress import terminal
-from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.interrupt import Interrupted, ignore_stopping, stop_like_ctrl_c
 from cotrain.storage.reading import reason
 from cotrain.training.distributed import RankLost, ReportedByRankZero, own_rank
 from cotrain.types import UserError
@@ -77,6 +76,8 @@ def _as_set(tokens: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user error is one line and exit code 2; an interruption is exit code 130."""
+    if arguments is None:
+        stop_like_ctrl_c()
     try:
         _main(arguments)
     except KeyboardInterrupt:  # one more, while the first was being reported
@@ -112,7 +113,7 @@ def _main(arguments: Sequence[str] | None) -> None:
         _end(str(lost), 1, printing=2)
     except (Interrupted, KeyboardInterrupt) as stop:
         if arguments is None:  # the process ends now; more signals would only spoil its exit code
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            ignore_stopping()
         _end(str(stop) or "interrupted", INTERRUPTED)
 
 

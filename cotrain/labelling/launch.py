@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import signal
 import socket
 import threading
 import webbrowser
@@ -33,6 +32,7 @@ from cotrain.labelling.security import LOOPBACK, Door
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.progress import say
+from cotrain.runs.interrupt import handled_by
 from cotrain.storage.cells import is_text
 from cotrain.storage.writing import remove_abandoned
 from cotrain.types import UserError
@@ -186,7 +186,7 @@ def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterat
 
 
 def serve(asked: Asked, console: Console, *, browser: bool) -> None:
-    """Print the address and serve until Ctrl-C or SIGTERM."""
+    """Print the address and serve until Ctrl-C, SIGTERM or the end of the terminal."""
     with listening(asked.host, asked.port) as own_socket, labelling(asked, console) as session:
         door = Door(secrets.token_urlsafe(24), own_socket.getsockname()[1], asked.host)
         with answering(session, door, own_socket) as thread:
@@ -202,13 +202,9 @@ def serve(asked: Asked, console: Console, *, browser: bool) -> None:
 
 def _wait_for_signal(thread: threading.Thread) -> None:
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handled_by(lambda number: stop.set()):
         while thread.is_alive() and not stop.wait(0.5):
             pass
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _address(door: Door) -> str:
