@@ -5,6 +5,7 @@ one of them at most. Between two trainings there is always one step, so that the
 without a pause. It is then about the labels with which it began.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ REST = 3.0  # seconds without a new label after which the error is estimated in 
 FIRST_ESTIMATE = 8  # labels
 GROWTH = 1.15  # the next estimate needs this many times the labels of the last one
 
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0  # seconds before what failed is tried again
 FAILURES = (ValueError, ArithmeticError, RuntimeError, OSError, MemoryError)  # that a page survives
 Prepare = Callable[[Console], Iterable[Teacher]]  # the first chooses images, the last one trains
 
@@ -46,6 +48,27 @@ class Task:
         return len(self.known.labels)
 
 
+class Attempt:
+    """Whether the last attempt at something failed, why, and when the next one is due.
+
+    The disk may have room then, or the process descriptors. The pause doubles after each failure in a row.
+    """
+
+    def __init__(self) -> None:
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        self.problem, self._pause, self._due = "", FIRST_PAUSE, math.inf
+
+    def failed(self, problem: str) -> None:
+        self.problem, self._due = problem, time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+
 class Trainer(threading.Thread):
     """Trains after every few labels. A job, such as finishing, waits for the training and takes its place."""
 
@@ -53,16 +76,21 @@ class Trainer(threading.Thread):
         super().__init__(daemon=True, name="trainer")
         self.prepare, self.task, self.on_change = prepare, task, on_change
         self.teacher: Teacher | None = None  # until the features of all images are there
+        self._ready = False  # to train, which needs the features of all views
         self.preparing = "reading the images"
         self.model: Model | None = None
         self.training, self.estimating = False, False
-        self.problem = ""
+        self._to_prepare, self._to_train, self._to_estimate = Attempt(), Attempt(), Attempt()
         self._trained: Known | None = None
         self._estimated = 0  # labels of the last estimate
         self._steps: Iterator[Estimate | None] = iter(())  # those that are left of it
         self._wake, self._ending = threading.Condition(), False
         self._last_change = 0.0
         self._job: Callable[[], None] | None = None
+
+    @property
+    def problem(self) -> str:
+        return self._to_prepare.problem or self._to_train.problem or self._to_estimate.problem
 
     def labels_changed(self) -> None:
         with self._wake:
@@ -88,6 +116,8 @@ class Trainer(threading.Thread):
             job, self._job = self._job, None
             if job is not None:
                 job()
+            elif self._to_prepare.is_due:
+                self._prepare()
             elif self._training_is_due() and not (steps_turn and self._estimate_is_due()):
                 self._train()
                 steps_turn = True
@@ -108,15 +138,16 @@ class Trainer(threading.Thread):
             for teacher in self.prepare(console_of_lines(say)):
                 self.teacher = teacher
                 self.on_change()
+            self._ready = True
+            self._to_prepare.succeeded()
         except FAILURES as error:
-            self.problem = f"The model cannot learn: {_reason(error)}. You can still label."
-            self.teacher = None
+            self._to_prepare.failed(f"The model cannot learn: {_reason(error)}. You can still label. It tries again.")
         say("")
 
     def _training_is_due(self) -> bool:
         task = self.task()
-        if self.teacher is None or task.known == self._trained:
-            return False
+        if not self._ready or task.known == self._trained:
+            return self._ready and self._to_train.is_due
         before = len(self._trained.labels) if self._trained else 0
         return abs(task.count - before) >= EVERY or self._quiet() >= QUIET
 
@@ -126,7 +157,7 @@ class Trainer(threading.Thread):
             return self.estimating
         labels = len(self.model.known.labels)
         many = labels >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
-        return labels != self._estimated and (many or self._quiet() > REST)
+        return self._to_estimate.is_due or (labels != self._estimated and (many or self._quiet() > REST))
 
     def _quiet(self) -> float:
         return time.monotonic() - self._last_change
@@ -139,12 +170,13 @@ class Trainer(threading.Thread):
         try:
             snapshot = self.teacher.train(task.known, self.model.snapshot if self.model else None)
             self.model = Model(snapshot, task.known, task.numbers) if snapshot is not None else None
-            self.problem = ""
+            self._to_train.succeeded()
         except FAILURES as error:
-            self.problem = f"The last training failed: {_reason(error)}. Your labels are safe."
+            self._to_train.failed(f"The last training failed: {_reason(error)}. Your labels are safe.")
         self._trained = task.known
         if self.model is None:
             self.estimating, self._estimated = False, 0
+            self._to_estimate.succeeded()
         self.training = False
         self.on_change()
 
@@ -159,8 +191,9 @@ class Trainer(threading.Thread):
             if (estimate := next(self._steps)) is None:
                 return
             self.model = replace(self.model, snapshot=with_estimate(self.model.snapshot, self.model.known, estimate))
+            self._to_estimate.succeeded()
         except FAILURES as error:
-            self.problem = f"The error could not be estimated: {_reason(error)}. Your labels are safe."
+            self._to_estimate.failed(f"The error could not be estimated: {_reason(error)}. Your labels are safe.")
         self.estimating = False
         self.on_change()
 

@@ -1,11 +1,13 @@
 """What the trainer does first: new labels before an estimate, and neither waits for ever."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from cotrain.labelling import trainer as trainer_module
 from cotrain.labelling.learning import Estimate, Known, Point, Snapshot, Teacher
 from cotrain.labelling.trainer import EVERY, FIRST_ESTIMATE, Task, Trainer
 from tests.labelling.learned import CLASSES, a_snapshot
@@ -56,7 +58,10 @@ def ran(teacher: Teacher, people: People, enough: Callable[[Trainer], bool]) -> 
     def prepare(console: Console) -> list[Teacher]:
         return [teacher]
 
-    trainer = Trainer(prepare, people.task, lambda: None)
+    return run_here(Trainer(prepare, people.task, lambda: None), enough)
+
+
+def run_here(trainer: Trainer, enough: Callable[[Trainer], bool]) -> Trainer:
     trainer.on_change = lambda: trainer.end() if enough(trainer) else None
     trainer.run()
     return trainer
@@ -134,3 +139,77 @@ def test_an_estimate_of_classes_that_are_gone_is_dropped() -> None:
         lambda trainer: trainer.model is None and trainer.estimating is False and people.labels == 0,
     )
     assert trainer.model is None
+
+
+def a_full_disk_for(times: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, which fails the first few times."""
+    calls = iter(range(times))
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls, None) is not None:
+            raise OSError(28, "No space left on device")
+        return work(*arguments)
+
+    return failing
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "FIRST_PAUSE", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_a_full_disk_prevented_is_tried_again_without_new_labels() -> None:
+    class Unlucky(FakeTeacher):
+        def train(self, known: Known, earlier: Snapshot | None = None) -> Snapshot:
+            return training(known, earlier)
+
+        def estimate(self, known: Known, snapshot: Snapshot) -> Iterator[Estimate | None]:
+            yield from estimating(known, snapshot)
+
+    teacher, people, problems = Unlucky(lambda _: None), People(FIRST_ESTIMATE), list[str]()
+    training = a_full_disk_for(3, super(Unlucky, teacher).train)
+    estimating = a_full_disk_for(2, super(Unlucky, teacher).estimate)
+    prepare = a_full_disk_for(3, lambda console: [teacher])
+
+    def enough(trainer: Trainer) -> bool:
+        problems.append(trainer.problem)
+        return bool(points(trainer))
+
+    trainer = run_here(Trainer(prepare, people.task, lambda: None), enough)
+    assert points(trainer) == [FIRST_ESTIMATE]
+    assert trainer.problem == ""
+    kinds = ("cannot learn", "training failed", "could not be estimated")
+    assert [any(kind in problem and "No space left" in problem for problem in problems) for kind in kinds] == [True] * 3
+
+
+@pytest.mark.usefixtures("impatient")
+def test_while_views_are_missing_images_are_chosen_and_nothing_is_trained() -> None:
+    teacher, attempts = FakeTeacher(lambda _: None), count(1)
+
+    def prepare(console: Console) -> Iterator[Teacher]:
+        yield teacher  # knows each image as it is
+        assert trainer.teacher is teacher
+        assert teacher.asked == []
+        if next(attempts) < 3:
+            raise MemoryError
+        yield teacher
+
+    trainer = Trainer(prepare, People(FIRST_ESTIMATE).task, lambda: None)
+    run_here(trainer, lambda trainer: trainer.model is not None)
+    assert next(attempts) == 4
+
+
+def test_the_pause_before_the_next_attempt_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(trainer_module.time, "monotonic", lambda: now[0])
+    attempt, pauses = trainer_module.Attempt(), list[float]()
+    for _ in range(9):
+        attempt.failed("full")
+        began = now[0]
+        while not attempt.is_due:
+            now[0] += 1.0
+        pauses.append(now[0] - began)
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    attempt.succeeded()
+    assert not attempt.is_due and attempt.problem == ""
