@@ -23,6 +23,7 @@ from cotrain.data.dataset import UNLABELLED
 from cotrain.data.layout import TABLE, part_of
 from cotrain.fitting.bank import with_bank
 from cotrain.labelling.book import Book
+from cotrain.labelling.connections import AT_ONCE, Connection, Listener
 from cotrain.labelling.finish import Finishing
 from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
@@ -146,12 +147,12 @@ def listening(host: str, port: int | None) -> socket.socket:
     """A socket on this port, or on any free one if the user did not choose."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for attempt in (port,) if port is not None else (PORT, 0):
-        made = socket.socket(family, socket.SOCK_STREAM)
+        made = Listener(family, socket.SOCK_STREAM)
         if os.name == "posix":
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((host, attempt))
-            made.listen(128)
+            made.listen()
         except OSError as error:
             made.close()
             reason = error.strerror or str(error)
@@ -173,6 +174,9 @@ def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterat
         access_log=False,
         lifespan="off",
         server_header=False,
+        http=Connection,
+        ws="none",
+        backlog=AT_ONCE,
         timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(settings)

@@ -145,9 +145,11 @@ class Trainer(threading.Thread):
         say("")
 
     def _training_is_due(self) -> bool:
+        if not self._ready:
+            return False
         task = self.task()
-        if not self._ready or task.known == self._trained:
-            return self._ready and self._to_train.is_due
+        if task.known == self._trained:
+            return self._to_train.is_due
         before = len(self._trained.labels) if self._trained else 0
         return abs(task.count - before) >= EVERY or self._quiet() >= QUIET
 
