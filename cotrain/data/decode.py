@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 if __name__ == "__main__":  # the worker cannot wait for the package, and is told where the file is
     open_regular = runpy.run_path(sys.argv[1])["open_regular"]
@@ -29,6 +30,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 MODES = {1: "L", 3: "RGB"}
 GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
 ORIENTATION = 0x0112
+BITS, STRIP, TILE_WIDTH, TILE_HEIGHT = 258, 278, 322, 323  # TIFF: bits per sample, and what is decoded at a time
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -40,7 +42,11 @@ TURNS = {
 }
 SIDEWAYS = {5, 6, 7, 8}
 LARGEST_SIDE = 65_535  # pixels; JPEG allows no more, and resizing a longer side takes gigabytes
-MOST_PIXELS = 89_478_485  # a quarter of a gigabyte in colour, as in Pillow
+MOST_BYTES = 2**29  # of memory for decoding one image
+STORED = {"1": 1, "L": 1, "P": 1} | dict.fromkeys(("I;16", "I;16B", "I;16L", "I;16N"), 2)  # bytes per pixel; others 4
+CONVERTED = 4  # bytes per pixel
+IN_WEBP, IN_PROGRESSIVE = 12, 6  # bytes per pixel that a decoder needs besides; of a progressive JPEG at any scale
+BAND = 2**20  # pixels that are converted at a time
 DRAFT = 1.5  # decode a JPEG at a reduced scale that is still at least this many times larger than the target size
 
 
@@ -58,18 +64,41 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
                 if os.fstat(content.fileno()).st_size == 0:
                     raise Unreadable("the file is empty")
                 with Image.open(content, formats=FORMATS) as file:
-                    _check_size(*file.size)
                     yield file
     except Exception as error:  # Pillow's readers raise all kinds of errors on damaged files
         raise Unreadable(_reason(error)) from error
 
 
-def _check_size(width: int, height: int) -> None:
-    """Refuse an image that takes too much memory, before it is decoded."""
-    if max(width, height) > LARGEST_SIDE or width * height > MOST_PIXELS:
+def _prepare(file: Image.Image, side: int, mode: str, more: int = 0) -> None:
+    """Scale a JPEG down to at least `side`, and refuse an image that takes too much memory, before it is decoded."""
+    width, height = file.size
+    file.draft(None, (side, side))  # None: any mode; has an effect on JPEGs only
+    pixels, decoder = file.width * file.height, _decoder_memory(file, width * height)
+    converted = 0 if _is_plain(file, mode) else CONVERTED * pixels
+    needed = STORED.get(file.mode, 4) * pixels + max(converted + more, decoder)
+    _check_size(width, height, needed)
+    if _orientation(file) in TURNS:  # which a PNG has to be decoded for
+        _check_size(width, height, needed + CONVERTED * pixels)
+
+
+def _check_size(width: int, height: int, needed: int) -> None:
+    if max(width, height) > LARGEST_SIDE or needed > MOST_BYTES:
         raise Unreadable(
-            f"it has {width}x{height} pixels; at most {LARGEST_SIDE:,} on a side and {MOST_PIXELS:,} in all can be read"
+            f"it has {width}x{height} pixels; at most {LARGEST_SIDE:,} on a side and {MOST_BYTES / 1e6:,.0f} MB of "
+            f"memory are allowed, and decoding it takes {needed / 1e6:,.0f} MB"
         )
+
+
+def _decoder_memory(file: Image.Image, pixels: int) -> int:
+    """Bytes besides those of the image until it is decoded. Those of a progressive JPEG are the same at any scale."""
+    if isinstance(file, TiffImageFile):
+        tags = file.tag_v2
+        columns, rows = (
+            tags.get(TILE_WIDTH, file.width),
+            tags.get(TILE_HEIGHT, min(tags.get(STRIP, file.height), file.height)),
+        )
+        return columns * rows * sum(tags.get(BITS, (1,))) // 8
+    return pixels * (IN_WEBP if file.format == "WEBP" else IN_PROGRESSIVE if file.info.get("progressive") else 0)
 
 
 def _reason(error: Exception) -> str:
@@ -86,17 +115,17 @@ def peek(path: str | os.PathLike[str]) -> tuple[int, int, str]:
     """Height, width and mode of the upright image, read from the header only."""
     with _opened(path) as file:
         width, height = file.size
+        _prepare(file, 1, "RGB")
         return (width, height, file.mode) if _orientation(file) in SIDEWAYS else (height, width, file.mode)
 
 
 def read_image(path: str | os.PathLike[str], height: int, width: int, channels: int) -> NDArray[np.uint8]:
     """(h, w, c): rotated to the EXIF orientation, converted to grey or RGB, and resized."""
-    side = math.ceil(DRAFT * max(height, width))
     with _opened(path) as file:
-        file.draft(None, (side, side))  # None: any mode; has an effect on JPEGs only
+        _prepare(file, math.ceil(DRAFT * max(height, width)), MODES[channels], CONVERTED * width * max(file.size))
         turn = TURNS.get(_orientation(file))
-        upright = file.transpose(turn) if turn is not None else file
-        image = _eight_bits(upright).convert(MODES[channels])
+        image = _converted(file, MODES[channels])
+        image = image.transpose(turn) if turn is not None else image
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BICUBIC)
         return np.asarray(image).reshape(height, width, channels)
@@ -109,6 +138,23 @@ def _orientation(file: Image.Image) -> int:
     except Exception:  # damaged EXIF data do not make the image unreadable
         return 1
     return orientation if isinstance(orientation, int) else 1
+
+
+def _is_plain(image: Image.Image, mode: str) -> bool:
+    return image.mode == mode and not image.has_transparency_data
+
+
+def _converted(file: Image.Image, mode: str) -> Image.Image:
+    """In grey or RGB. The steps between take several times the memory of an image, so they are done in bands."""
+    file.load()
+    if _is_plain(file, mode):
+        return file
+    image = Image.new(mode, file.size)
+    rows = max(1, BAND // file.width)
+    for top in range(0, file.height, rows):
+        box = (0, top, file.width, min(top + rows, file.height))
+        image.paste(_eight_bits(file.crop(box)).convert(mode), box)
+    return image
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

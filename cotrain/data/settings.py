@@ -7,6 +7,8 @@ from pydantic import BeforeValidator, Field
 
 from cotrain.types import IntOrNone, Settings, StrOrNone, none_if_written
 
+LARGEST_SIDE = 2048  # pixels of an image as the network gets it
+
 
 def _size(value: Any) -> Any:
     """Accept 48x64, and 48 for 48x48."""
@@ -14,8 +16,10 @@ def _size(value: Any) -> Any:
     if value is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(value).strip().lower())
-    if not match or not all(4 <= int(side) <= 2048 for side in match.groups() if side):
-        raise ValueError("must be one side, such as 64, or HEIGHTxWIDTH, such as 48x64, from 4 to 2048 pixels")
+    if not match or not all(4 <= int(side) <= LARGEST_SIDE for side in match.groups() if side):
+        raise ValueError(
+            f"must be one side, such as 64, or HEIGHTxWIDTH, such as 48x64, from 4 to {LARGEST_SIDE} pixels"
+        )
     return f"{int(match[1])}x{int(match[2] or match[1])}"
 
 
@@ -48,7 +52,7 @@ class DataSettings(Settings):
     largest: int = Field(
         224,
         ge=4,
-        le=2048,
+        le=LARGEST_SIDE,
         description="side of larger photographs if data.size is none; grey images: at most 64",
     )
     labels_file: StrOrNone = Field(

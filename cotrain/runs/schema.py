@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from cotrain.data.settings import LARGEST_SIDE
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 MOST_CHANNELS = 1024  # of an image
@@ -58,6 +60,9 @@ class ModelFacts(File):
             raise ValueError(f"mean and std must have one number for each of the {expected} {what}")
         if not self.columns and self.channels > MOST_CHANNELS:
             raise ValueError(f"images have at most {MOST_CHANNELS} channels, not {self.channels}")
+        if self.size[0] * self.size[1] > LARGEST_SIDE**2:
+            height, width = self.size
+            raise ValueError(f"its images have {height}x{width} pixels; at most {LARGEST_SIDE}x{LARGEST_SIDE} fit")
         return self
 
 

@@ -7,6 +7,7 @@ from cotrain.augment import draw_weak
 from cotrain.config import TABLE_BACKBONE, Config
 from cotrain.data import Dataset, Split
 from cotrain.data.memory import free_memory
+from cotrain.data.settings import LARGEST_SIDE
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
 from cotrain.model.trust import is_import_path
@@ -35,6 +36,11 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
     if dataset.features is not None:
         _check_table(config, dataset)
+    elif height * width > LARGEST_SIDE**2:
+        raise UserError(
+            f"{dataset.name} has images of {height}x{width} pixels; at most {LARGEST_SIDE}x{LARGEST_SIDE} fit: make "
+            "them smaller, for example with data.size=224"
+        )
     else:
         draw_weak(config.augment, 1, height, width, np.random.default_rng(0))
     if config.method.views.ctaugment != "none" and channels not in (1, 3):

@@ -1,14 +1,20 @@
 """Image files of every kind people have, as the network gets them."""
 
 import os
+import struct
+import subprocess
+import sys
+import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
 from cotrain import UserError
+from cotrain.data import decode
 from cotrain.data.decode import Unreadable, peek, read_image, read_images
 from cotrain.data.workers import find_images
 
@@ -124,15 +130,90 @@ def test_damage_is_survived(tmp_path: Path, suffix: str) -> None:
                 read(tmp_path / "a.bin")
 
 
-@pytest.mark.parametrize(("width", "height"), [(70_000, 1), (1, 70_000), (10_000, 9_000)])
+def large_png(path: Path, width: int, height: int, bits: int, kind: int) -> None:
+    """Of one colour: a few hundred kilobytes."""
+    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[kind] * bits // 8)
+    packed = zlib.compressobj(1)
+    pixels = b"".join([*(packed.compress(row) for _ in range(height)), packed.flush()])
+    parts = {b"IHDR": struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0), b"IDAT": pixels, b"IEND": b""}
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts.items()
+    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "bits", "kind"),
+    [(70_000, 1, 8, 0), (1, 70_000, 8, 0), (12_000, 11_000, 8, 0), (9_000, 9_000, 16, 6), (12_000, 12_000, 8, 2)],
+)
 def test_image_bombs_are_refused_before_they_are_decoded(
-    width: int, height: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, height: int, bits: int, kind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Image.new("1", (width, height)).save(tmp_path / "large.png")
+    large_png(tmp_path / "large.png", width, height, bits, kind)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
-    for read in (lambda path: read_image(path, 8, 8, 1), peek):
+    for read in (lambda path: read_image(path, 8, 8, 3), peek):
         with pytest.raises(Unreadable, match=rf"it has {width}x{height} pixels; at most 65,535 on a side"):
             read(tmp_path / "large.png")
+
+
+SIDES = (3000, 2500)
+
+
+def memory_for(path: Path) -> int:
+    """Bytes that decoding takes, in a new process without torch."""
+    program = f"""
+import resource, sys
+sys.path.insert(0, {str(Path(decode.__file__).parent)!r})
+import decode
+decode.Image.init()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+decode.read_image({str(path)!r}, 224, 224, 3)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("suffix", "mode", "options"),
+    [
+        ("png", "RGB", {}),
+        ("png", "RGBA", {}),
+        ("png", "LA", {}),
+        ("png", "P", {}),
+        ("png", "I;16", {}),
+        ("png", "RGBA", {"exif": 6}),
+        ("webp", "RGB", {"method": 0}),
+        ("webp", "RGBA", {"method": 0}),
+        ("jpg", "RGB", {"progressive": True, "subsampling": 0}),
+        ("jpg", "RGB", {"exif": 6}),
+        ("tiff", "RGB", {"compression": "tiff_lzw"}),
+        ("tiff", "RGB", {"compression": "tiff_lzw", "tiffinfo": {278: SIDES[1]}}),
+        ("bmp", "RGB", {}),
+        ("gif", "P", {}),
+    ],
+)
+def test_decoding_takes_no_more_memory_than_is_checked(
+    suffix: str, mode: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"image.{suffix}"
+    pixels = np.random.default_rng(0).integers(0, 256, (25, 30, 4), dtype=np.uint8)
+    image = Image.fromarray(pixels).resize(SIDES)
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)
+    if options.get("exif"):
+        options = {"exif": Image.Exif()}
+        options["exif"][0x0112] = 6
+    (image if mode == "I;16" else image.convert(mode)).save(path, **options)
+    taken = memory_for(path)
+    monkeypatch.setattr(decode, "MOST_BYTES", max(0, taken - 25_000_000))  # one band takes up to 20 MB
+    if taken > 25_000_000:
+        with pytest.raises(Unreadable, match="of memory are allowed"):
+            read_image(path, 224, 224, 3)
+    monkeypatch.setattr(decode, "MOST_BYTES", 20 * SIDES[0] * SIDES[1])
+    assert read_image(path, 224, 224, 3).shape == (224, 224, 3)
+    assert taken < 17 * SIDES[0] * SIDES[1] + 25_000_000
 
 
 def test_an_image_for_which_there_is_no_memory_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

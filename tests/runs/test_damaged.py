@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cotrain
-from cotrain import Config, Dataset, UserError
+from cotrain import Config, Dataset, UserError, from_arrays, recipe_named
 from cotrain.cli.report import report_command
 from cotrain.cli.result_table import result_table
 from cotrain.data import draw_split
@@ -20,6 +20,7 @@ from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
+from cotrain.training.checks import check_trainable
 from cotrain.training.state import begin, restore, save
 from tests.made_up import made_up_run, some_data
 
@@ -149,6 +150,25 @@ def test_a_model_with_wrong_facts_and_a_right_digest_is_named(key: str, value: A
     if key != "trunk":
         with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
             cotrain.load(folder)
+
+
+@pytest.mark.parametrize("size", [[16384, 16384], [2048, 2049]])
+def test_a_model_of_images_that_no_memory_holds_is_named(size: list[int], folder: Path) -> None:
+    tensors, facts = read_tensors(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors, {**facts, "size": size})
+    with pytest.raises(UserError, match=rf"model\.safetensors.*{size[0]}x{size[1]}"):
+        cotrain.load(folder)
+    data = {**facts["config"], "data": {**facts["config"]["data"], "size": f"{size[0]}x{size[1]}"}}
+    write_tensors(folder / "model.safetensors", tensors, {**facts, "config": data})
+    with pytest.raises(UserError, match=r"model\.safetensors.*data\.size"):
+        cotrain.load(folder)
+
+
+def test_images_that_no_memory_holds_are_not_trained_on(tmp_path: Path) -> None:
+    images = np.zeros((4, 2048, 2049), np.uint8)
+    large = from_arrays(images, [0, 1, 0, 1], test=(images[:2], [0, 1]), name="large")
+    with pytest.raises(UserError, match=r"large has images of 2048x2049 pixels.*data\.size"):
+        check_trainable(recipe_named("digits"), large)
 
 
 Change = Callable[[dict[str, torch.Tensor], str], object]
