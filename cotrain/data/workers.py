@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -191,7 +191,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self.idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()  # None: one that has to be started
         self.closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -244,18 +244,15 @@ class Workers:
     def _ask(self, task: dict[str, Any], receive: Callable[[IO[bytes]], T | None]) -> T | None:
         """What an idle worker answers; None if it crashed."""
         worker = self.idle.get()
-        assert worker.stdin is not None and worker.stdout is not None
         try:
-            worker.stdin.write(json.dumps(task).encode() + b"\n")
-            worker.stdin.flush()
-            answer = receive(worker.stdout)
-        except BrokenPipeError:
-            answer = None
-        if answer is None:
-            worker.kill()
-            worker = self._start()
-        self.idle.put(worker)
-        return answer
+            worker = worker or self._start()
+            answer = _asked(worker, task, receive)
+            if answer is None:
+                worker.kill()
+                worker = None
+            return answer
+        finally:  # also if no process can be started: waiting for a worker would never end
+            self.idle.put(worker)
 
     def _carry_out(self, task: dict[str, Any]) -> list[Any]:
         answer = self._ask(task, _line)
@@ -276,6 +273,18 @@ class Workers:
             return [{"error": CRASHED}]
         files = zip(task["paths"], task["rows"], strict=True)
         return [self._carry_out({**task, "paths": [path], "rows": [row]})[0] for path, row in files]
+
+
+def _asked(worker: subprocess.Popen[bytes], task: dict[str, Any], receive: Callable[[IO[bytes]], T | None]) -> T | None:
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        worker.stdin.write(json.dumps(task).encode() + b"\n")
+        worker.stdin.flush()
+        return receive(worker.stdout)
+    except BrokenPipeError:
+        with suppress(BrokenPipeError):  # what was not sent would be an error when the workers are closed
+            worker.stdin.close()
+        return None
 
 
 def _line(file: IO[bytes]) -> Any:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Iterable
+from errno import EMFILE
 from pathlib import Path
 from signal import SIGKILL
 
@@ -289,6 +290,27 @@ def test_a_file_that_ends_the_decoder_is_unreadable(tmp_path: Path, monkeypatch:
     with Workers(2) as workers:
         answers = list(workers.map([{"paths": ["a", "evil", "b"], "rows": [0, 1, 2]}, {"paths": ["c"], "rows": [3]}]))
     assert answers == [[[1, 1, "L"], {"error": "decoding it crashed the decoder"}, [1, 1, "L"]], [[1, 1, "L"]]]
+
+
+def test_a_worker_that_could_not_be_started_again_is_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "a.png")
+    with Workers(1) as workers:
+        worker = workers.idle.get()
+        assert worker is not None
+        worker.kill()
+        worker.wait()
+        workers.idle.put(worker)
+        with monkeypatch.context() as lacking, pytest.raises(OSError, match="Too many open files"):
+            lacking.setattr(workers, "_start", lambda: fail(OSError(EMFILE, "Too many open files")))
+            [*workers.decode([[str(tmp_path / "a.png")]], (8, 8, 3))]
+        (decoded,) = workers.decode([[str(tmp_path / "a.png")]], (8, 8, 3))
+    assert decoded.errors == [None]
+
+
+def fail(error: Exception) -> None:
+    raise error
 
 
 def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
