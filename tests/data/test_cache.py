@@ -22,7 +22,7 @@ from cotrain.data import decode
 from cotrain.data.decode import read_image
 from cotrain.data.imagefacts import Facts, joined, unpacked
 from cotrain.data.imagefile import ImageFile
-from cotrain.data.workers import Found, Workers, listed
+from cotrain.data.workers import CRASHED, Found, Workers, listed
 from tests.data.photos import by_class, flat, label_of, open_with, save
 from tests.processes import Running
 
@@ -302,6 +302,7 @@ def test_a_worker_that_could_not_be_started_again_is_started_later(
         worker.kill()
         worker.wait()
         workers.idle.put(worker)
+        assert next(workers.decode([[str(tmp_path / "a.png")]], (8, 8, 3))).errors == [CRASHED]
         with monkeypatch.context() as lacking, pytest.raises(OSError, match="Too many open files"):
             lacking.setattr(workers, "_start", lambda: fail(OSError(EMFILE, "Too many open files")))
             [*workers.decode([[str(tmp_path / "a.png")]], (8, 8, 3))]

@@ -67,8 +67,8 @@ def test_what_has_no_steps_ends_as_with_ctrl_c(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-def in_terminal(target: Callable[[list[str]], None], words: list[str], closing: Path) -> None:
-    """Run this in a terminal of its own, close the terminal as soon as the file exists, and print the exit code."""
+def in_terminal(target: Callable[[list[str]], None], words: list[str], closing: Path, content: str = "") -> None:
+    """Run this in a terminal of its own, close it as soon as the file has this content, and print the exit code."""
     child, terminal = pty.fork()
     if child == 0:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -77,7 +77,7 @@ def in_terminal(target: Callable[[list[str]], None], words: list[str], closing: 
         target(words)
         os._exit(0)
     os.set_blocking(terminal, False)
-    while not closing.exists():
+    while not (closing.exists() and content in closing.read_text()):
         with suppress(OSError):  # nothing to read
             print(os.read(terminal, 10_000).decode(), end="", flush=True)
         time.sleep(0.01)
@@ -90,7 +90,7 @@ def test_a_run_is_saved_when_its_terminal_is_closed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["fit", str(few_digits_file()), "--out", str(out), "--steps", "100000", "--no-baseline"]
     words += ["--set", "run.log_every=1", "--set", "run.checkpoint_every=100000"]
-    done = Running(in_terminal, main, words, out / "log.jsonl").wait()
+    done = Running(in_terminal, main, words, out / "log.jsonl", '"step": 3').wait()
     assert done.stdout.endswith("exit code 130\n"), done
     assert Checkpoints(out / "checkpoint").newest()
 
