@@ -100,7 +100,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("export")
     config = cotrain.recipe_named(recipe).changed(SHORT | settings)
     cotrain.fit(data(), out=folder / "run", config=config)
-    return folder / "run", cotrain.export(folder / "run", folder / "model.onnx")
+    return folder / "run", cotrain.export(folder / "run", folder / "model.onnx", trust_code=True)
 
 
 def outputs(path: Path, images: NDArray[np.uint8], at_once: int = 100) -> dict[str, NDArray]:
@@ -129,7 +129,7 @@ def many_images(shape: tuple[int, ...], count: int = 400) -> NDArray[np.uint8]:
 
 def test_the_file_predicts_what_predict_does(exported: tuple[Path, Exported]) -> None:
     folder, file = exported
-    model = cotrain.load(folder)
+    model = cotrain.load(folder, trust_code=True)
     images = many_images((*model.size, model.channels))
     expected = model.predict(images)
     given = outputs(file.path, images)
@@ -145,7 +145,7 @@ def test_the_file_predicts_what_predict_does(exported: tuple[Path, Exported]) ->
 
 def test_any_number_of_images_gives_the_same(exported: tuple[Path, Exported]) -> None:
     folder, file = exported
-    model = cotrain.load(folder)
+    model = cotrain.load(folder, trust_code=True)
     images = many_images((*model.size, model.channels), 23)
     for at_once in (1, 7, 23):
         assert_same(outputs(file.path, images, at_once), model.predict(images))
@@ -153,7 +153,7 @@ def test_any_number_of_images_gives_the_same(exported: tuple[Path, Exported]) ->
 
 def test_the_metadata_describe_the_model(exported: tuple[Path, Exported]) -> None:
     folder, file = exported
-    model, result = cotrain.load(folder), read_json(folder / "result.json")
+    model, result = cotrain.load(folder, trust_code=True), read_json(folder / "result.json")
     stored = onnxruntime.InferenceSession(file.path).get_modelmeta().custom_metadata_map
     facts = {key: json.loads(value) for key, value in stored.items()}
     assert facts == file.metadata
@@ -258,10 +258,11 @@ def fitted(toy: Dataset, out: Path, network: str) -> Path:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as stop:
-        main(["export", *words])
+        main(["export", *words, "--trust-code"])
     shown = capsys.readouterr()
     assert (stop.value.code, shown.out) == (2, "")
-    (line,) = shown.err.splitlines()
+    *about_trust, line = shown.err.splitlines()
+    assert all("runs the code of" in each for each in about_trust)
     return line.removeprefix("cotrain: ")
 
 
@@ -269,7 +270,7 @@ def test_the_command_writes_the_file_and_never_replaces_one_unasked(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], toy: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.onnx"
-    main(["export", str(own), str(path)])
+    main(["export", str(own), str(path), "--trust-code"])
     content = path.read_bytes()
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "images: uint8 (n, 8, 8, 1), resized with Pillow, bicubic"
@@ -277,13 +278,13 @@ def test_the_command_writes_the_file_and_never_replaces_one_unasked(
     assert re.fullmatch(r"largest difference from predict: \S+e-\d+ in a probability", shown[2])
     assert re.fullmatch(rf"0\.0 MB -> {re.escape(str(path))}", shown[3])
     images = toy.images.numpy()
-    assert_same(outputs(path, images), cotrain.load(own).predict(images))
+    assert_same(outputs(path, images), cotrain.load(own, trust_code=True).predict(images))
     path.write_bytes(b"something of value")
     assert refused(capsys, str(own), str(path)).startswith(f"{path} already exists; choose another file, or add --over")
     assert path.read_bytes() == b"something of value"
     monkeypatch.setattr(exporting, "graph_of", lambda model: content)  # slow, and the same again
-    main(["export", str(own), str(path), "--overwrite"])
-    assert_same(outputs(path, images), cotrain.load(own).predict(images))
+    main(["export", str(own), str(path), "--overwrite", "--trust-code"])
+    assert_same(outputs(path, images), cotrain.load(own, trust_code=True).predict(images))
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -329,7 +330,7 @@ def test_a_graph_that_predicts_something_else_is_not_written(
     right = exporting.deployed
     monkeypatch.setattr(exporting, "deployed", lambda model: Deployed(right(model).net, 9.0, "probabilities"))
     with pytest.raises(UserError, match=r"the exported graph differs from predict by 0\.\d+ in a probability"):
-        cotrain.export(own, tmp_path / "model.onnx")
+        cotrain.export(own, tmp_path / "model.onnx", trust_code=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,7 +348,7 @@ def test_the_program_of_the_guide_needs_no_cotrain(exported: tuple[Path, Exporte
     assert len(program.splitlines()) <= 20
     (tmp_path / "classify.py").write_text(program)
     folder, file = exported
-    model, rng = cotrain.load(folder), np.random.default_rng(2)
+    model, rng = cotrain.load(folder, trust_code=True), np.random.default_rng(2)
     paths = [tmp_path / name for name in ("small.png", "large.jpg", "sideways.jpg", "grey.png")]
     Image.fromarray(rng.integers(0, 256, (*model.size, 3), dtype=np.uint8)).save(paths[0])
     photo = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize((400, 300))
@@ -370,6 +371,6 @@ def test_an_old_run_without_a_temperature_is_exported_uncalibrated(own: Path, tm
     shutil.copytree(own, folder)
     result = read_json(folder / "result.json")
     write_json(folder / "result.json", {"test_error": result["test_error"], "method": "mhct"})
-    file = cotrain.export(folder, tmp_path / "model.onnx")
+    file = cotrain.export(folder, tmp_path / "model.onnx", trust_code=True)
     assert file.metadata["test_interval"] is None
     assert file.metadata["probabilities"].endswith("not calibrated")
