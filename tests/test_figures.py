@@ -60,3 +60,10 @@ def test_the_overview_needs_measured_errors(tmp_path: Path) -> None:
         measured(tmp_path / "errors.json")
     (tmp_path / "errors.json").write_text('{"logistic regression": 7.5, "co-training": 5}')
     assert measured(tmp_path / "errors.json") == {"logistic regression": 7.5, "co-training": 5}
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_import_contract() -> None:
+    made = runpy.run_path(str(FIGURES / "architecture.py"))
+    assert made["picture"]() == (FIGURES / "architecture.svg").read_text(encoding="utf-8"), "run architecture.py again"
+    rooms = {name for layer in made["layers"]() for name in layer}
+    assert all(made["about"](name) for name in rooms), "every room says in its docstring what it holds"

@@ -1,0 +1,1 @@
+"""A trained model on new images: predictions, streaming jobs, their tables, ONNX."""

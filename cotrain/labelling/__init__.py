@@ -1,0 +1,1 @@
+"""`cotrain label`: the page that labels images while a model learns."""

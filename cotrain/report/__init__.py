@@ -1,0 +1,1 @@
+"""The page, the card and the figures of a run."""

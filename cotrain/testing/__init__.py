@@ -1,4 +1,4 @@
-"""Check that your own method or network keeps the contract:
+"""The contract of methods and networks, for tests of your own.
 
     import cotrain.testing
 

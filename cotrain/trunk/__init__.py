@@ -1,0 +1,1 @@
+"""Frozen pretrained trunks: how they run, and the bank of their features."""
