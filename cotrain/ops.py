@@ -223,6 +223,11 @@ def batch_statistics(net: nn.Module) -> Iterator[None]:
             layer.running_mean, layer.running_var = mean, variance
 
 
+def widest(net: nn.Module) -> int:
+    """The most values that one row becomes in a network of linear layers."""
+    return max((len(parameter) for parameter in net.parameters() if parameter.ndim), default=1)
+
+
 def one_hot(values: Tensor, categories: Sequence[int]) -> Tensor:
     """(..., D) -> (..., D'): a column with categories becomes one per category; an unknown category is all zeros.
 

@@ -4,6 +4,7 @@ A table is anything with named columns: a DataFrame, or a mapping of names to ar
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,21 @@ LOOKED_AT = 1000  # values of a column, to recognise dates and decimal commas
 
 
 def is_table(values: Any) -> bool:
-    """Whether the columns have names: a DataFrame of any library, or a mapping."""
+    """Whether the columns have names: a DataFrame of any library, or a mapping. A sparse matrix may be a dict, too."""
+    if hasattr(values, "tocsr"):
+        return False
     return isinstance(values, Mapping) or (hasattr(values, "columns") and hasattr(values, "__getitem__"))
+
+
+def check_table(table: Any, where: str) -> None:
+    """Refuse a table without rows of its own, and one in which a name stands for several columns."""
+    if hasattr(table, "collect") and not hasattr(table, "__len__"):
+        raise UserError(f"{where} is a {type(table).__name__}, a query without rows; call its collect() first")
+    if not is_table(table):
+        return
+    repeated = [name for name, count in Counter(names_of(table)).items() if count > 1]
+    if repeated:
+        raise UserError(f"{where} has several columns named {', '.join(map(repr, repeated[:5]))}; rename all but one")
 
 
 def names_of(table: Any) -> list[str]:
@@ -86,6 +100,7 @@ def codes_of(column: Column, values: NDArray, where: str = "the table") -> NDArr
 
 def features_of(table: Any, where: str, leave_out: str = "leave it out") -> Features:
     """The features of a table, with its columns recognised. Errors say how to leave out a column."""
+    check_table(table, where)
     names = list(table if isinstance(table, Mapping) else table.columns)
     columns, values = [], []
     for name in names:
@@ -97,6 +112,7 @@ def features_of(table: Any, where: str, leave_out: str = "leave it out") -> Feat
 
 def coded(table: Any, columns: tuple[Column, ...], where: str = "the table") -> Features:
     """The features of a table, or of an array that has these columns in their order."""
+    check_table(table, where)
     if not is_table(table):
         found = table if hasattr(table, "tocsr") else np.asarray(table)
         if found.ndim != 2 or found.shape[1] != len(columns):

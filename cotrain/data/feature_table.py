@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1  # the code of a category that was not there in training, or of a missing one
 BLOCK = 2**22  # values that are looked at at once
+FARTHEST = 1e9  # standard deviations from the mean; the square of more would not be a float32
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,11 @@ class Features:
         return mean.tolist(), np.where(flat, 1, std).tolist()
 
     def check_finite(self, name: str) -> None:
-        """Refuse NaN and infinity, by column and row."""
+        """Refuse NaN, infinity and what is infinite as float32, by column and row."""
+        if not isinstance(self.values, np.ndarray) and not _infinite(self.values.data).any():
+            return
         for block in self.blocks():
-            with np.errstate(over="ignore"):
-                bad = ~np.isfinite(self[block].astype(np.float32))
-            for row, column in np.argwhere(bad)[:1]:
+            for row, column in np.argwhere(_infinite(self[block]))[:1]:
                 value = self[block[row : row + 1]][0, column]
                 raise UserError(
                     f"{name}: column {self.columns[column].name!r} is {word(value)} in row {block[row]}, "
@@ -123,6 +124,18 @@ class Features:
     def facts(self) -> list[dict[str, Any]]:
         """The columns as JSON."""
         return [asdict(column) for column in self.columns]
+
+
+def standardised(values: NDArray[np.float64], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float64]:
+    """(n, D) in standard deviations from the mean. The farthest values are clipped, so that none becomes infinite."""
+    with np.errstate(over="ignore"):
+        distances = (values - np.asarray(mean)) / np.asarray(std)
+    return distances.clip(-FARTHEST, FARTHEST, out=distances)
+
+
+def _infinite(values: NDArray) -> NDArray[np.bool_]:
+    with np.errstate(over="ignore"):
+        return ~np.isfinite(values.astype(np.float32))
 
 
 def _words(values: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -7,21 +7,20 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data.bank import Bank
 from cotrain.data.dataset import Images
-from cotrain.data.feature_table import Features
-from cotrain.ops import one_hot
+from cotrain.data.feature_table import Features, standardised
+from cotrain.ops import one_hot, widest
 
 PIXELS_AT_ONCE = 500 * 32 * 32
 FEATURES_AT_ONCE = 2**21
 
 
 class Inputs(Protocol):
-    @property
-    def at_once(self) -> int:
+    def at_once(self, net: nn.Module) -> int:
         """The batch size that keeps the network's memory the same for inputs of any size."""
 
     @property
@@ -40,8 +39,7 @@ class ImageInputs:
     mean: Sequence[float]
     std: Sequence[float]
 
-    @property
-    def at_once(self) -> int:
+    def at_once(self, net: nn.Module) -> int:
         return images_at_once(*self.images.shape[1:3])
 
     @property
@@ -59,9 +57,8 @@ class BankInputs:
 
     bank: Bank
 
-    @property
-    def at_once(self) -> int:
-        return max(1, FEATURES_AT_ONCE // int(np.prod(self.bank.shape)))
+    def at_once(self, net: nn.Module) -> int:
+        return rows_at_once(int(np.prod(self.bank.shape)), net)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -79,9 +76,8 @@ class FeatureInputs:
     mean: Sequence[float]  # of each column
     std: Sequence[float]
 
-    @property
-    def at_once(self) -> int:
-        return max(1, FEATURES_AT_ONCE // self.features.shape[-1])
+    def at_once(self, net: nn.Module) -> int:
+        return rows_at_once(self.features.shape[-1], net)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -89,7 +85,7 @@ class FeatureInputs:
 
     def standardised(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(n, D) with mean 0 and standard deviation 1 in each column of numbers. By numpy, see `Bank`."""
-        return ((self.features[rows] - np.asarray(self.mean)) / np.asarray(self.std)).astype(np.float32)
+        return standardised(self.features[rows], self.mean, self.std).astype(np.float32)
 
     def of(self, values: NDArray[np.float32], device: torch.device) -> Tensor:
         """Standardised rows (..., D), or views of them, as the network takes them: (..., D', 1, 1)."""
@@ -107,9 +103,8 @@ class Remembering:
     keep: bool
     kept: list[NDArray[np.float32]] = field(default_factory=list)
 
-    @property
-    def at_once(self) -> int:
-        return self.inputs.at_once
+    def at_once(self, net: nn.Module) -> int:
+        return self.inputs.at_once(net)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -125,6 +120,11 @@ class Remembering:
     def features(self) -> NDArray[np.float32]:
         """(n, D) of all rows so far."""
         return np.concatenate(self.kept) if self.kept else np.empty((0, 0), np.float32)
+
+
+def rows_at_once(width: int, net: nn.Module) -> int:
+    """For rows of so many inputs: hidden layers may be wider."""
+    return max(1, FEATURES_AT_ONCE // max(width, widest(net)))
 
 
 def images_at_once(height: int, width: int) -> int:

@@ -28,7 +28,7 @@ def head_logits(net: nn.Module, inputs: Inputs, rows: NDArray[np.int64], *, extr
     """(H, n, C) logits of the images without augmentation. The network must be in eval mode."""
     assert not net.training
     device = next(net.parameters()).device
-    parts = np.array_split(rows, -(-len(rows) // inputs.at_once))
+    parts = np.array_split(rows, -(-len(rows) // inputs.at_once(net)))
     return torch.cat([net(inputs.plain(part, device), extra=extra).float().cpu() for part in parts], dim=1)
 
 
@@ -47,7 +47,7 @@ class Looking:
     def features(self, rows: Tensor) -> Tensor:
         device, found = next(self.net.parameters()).device, []
         with evaluating(self.net):
-            for part in rows.split(self.inputs.at_once):
+            for part in rows.split(self.inputs.at_once(self.net)):
                 found.append(self.net.trunk(self.inputs.plain(part.numpy(), device)).float().mean(dim=(2, 3)).cpu())
         return torch.cat(found)
 

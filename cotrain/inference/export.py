@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cotrain.data.feature_table import Features
+from cotrain.data.feature_table import FARTHEST, Features
 from cotrain.evaluation.calibration import with_temperature
 from cotrain.inference.model import Model, calibrated_on, fitted_temperature, load
 from cotrain.ops import ensemble_probabilities, one_hot
@@ -47,7 +47,8 @@ class FromTable(nn.Module):
         self.register_buffer("std", torch.tensor(model.std))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.net(one_hot((features - self.mean) / self.std, self.categories)[..., None, None])
+        distances = ((features - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
+        return self.net(one_hot(distances, self.categories)[..., None, None])
 
 
 class Deployed(nn.Module):

@@ -1,5 +1,6 @@
 """`CoTrainingClassifier`: co-training on features as a scikit-learn classifier."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -12,17 +13,19 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from cotrain.config.defaults import configured
 from cotrain.data import Dataset, Features, Split
-from cotrain.data.columns import coded, column_of, features_of, is_table
+from cotrain.data.columns import check_table, coded, column_of, features_of, is_table
 from cotrain.data.feature_arrays import dataset_of
-from cotrain.data.feature_table import numbered
-from cotrain.data.inputs import FeatureInputs
+from cotrain.data.feature_table import numbered, standardised
+from cotrain.data.inputs import FeatureInputs, rows_at_once
 from cotrain.device import pick_device
 from cotrain.ops import ensemble_probabilities, one_hot
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
-from cotrain.sklearn.targets import UNLABELLED, console_of, encoded, seed_of, threads
+from cotrain.sklearn.targets import UNLABELLED, changes_of, console_of, encoded, seed_of, threads
+from cotrain.sklearn.width import long_wait, reduction_of
 from cotrain.training.checks import check_trainable
 from cotrain.training.state import inputs_of
+from cotrain.types import UserError
 
 
 class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
@@ -30,7 +33,8 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
 
     In `y`, -1 marks an unlabelled sample, also among strings, as in scikit-learn's `SelfTrainingClassifier`. `X` is an
     array, a memory map, a sparse matrix, or a DataFrame, whose columns of words and booleans are categories. Columns of
-    numbers are standardised by all samples.
+    numbers are standardised by all samples. A sparse matrix of more than 4,096 columns, such as TF-IDF, is first
+    reduced to 50 dimensions by latent semantic analysis.
 
     Parameters
     ----------
@@ -56,6 +60,8 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         Only if all names of columns of X are strings.
     config_ : cotrain.Config
         All settings.
+    reduction_ : sklearn.pipeline.Pipeline or None
+        What reduced the columns of a wide sparse matrix.
     used_ : str
         The name of the method, or "logistic_regression".
     comparison_ : dict or None
@@ -80,13 +86,12 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        features = self._learned_features(X)
+        seed = seed_of(self.random_state)
+        features = self._learned_features(X, seed)
         self.classes_, codes = encoded(self, y)
         check_consistent_length(X, y)
         dataset = dataset_of(features, codes, tuple(map(str, self.classes_.tolist())))
-        method = {} if self.method is None else {"method": self.method}
-        changes = {"run.seed": seed_of(self.random_state), **method, **(self.settings or {})}
-        self.config_ = configured(dataset, None, "paper", changes)
+        self.config_ = configured(dataset, None, "paper", changes_of(self, seed))
         check_trainable(self.config_, dataset)
         with threads(self.n_jobs):
             self._train(dataset, split_of(dataset))
@@ -96,6 +101,8 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         config, device, console = self.config_, pick_device(self.config_.run.device), console_of(self.verbose)
         unlabelled = len(split.unlabelled) - len(split.labelled)
         say(console, f"{len(split.labelled):,} labelled and {unlabelled:,} unlabelled samples; {config.method.name}")
+        if wait := long_wait(dataset.shape[-1], config, compare=self.compare):
+            warnings.warn(wait, UserWarning, stacklevel=3)
         trained = trained_better(config, dataset, split, device, console, compare=self.compare)
         self.used_, self.comparison_ = trained.used, trained.comparison
         inputs = inputs_of(config, dataset, split)
@@ -108,19 +115,23 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         features = self._known_features(X)
         with threads(self.n_jobs):
-            return np.concatenate([self._probabilities(features, rows) for rows in features.blocks()])
+            at_once = rows_at_once(features.shape[-1], self.net_)
+            parts = np.array_split(np.arange(len(features)), -(-len(features) // at_once))
+            return np.concatenate([self._probabilities(features, rows) for rows in parts])
 
     @torch.inference_mode()
     def _probabilities(self, features: Features, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        standardised = torch.from_numpy((features[rows] - self.mean_) / self.std_)
-        logits = self.net_(one_hot(standardised, features.one_hot)[..., None, None])
+        values = torch.from_numpy(standardised(features[rows], self.mean_, self.std_))
+        logits = self.net_(one_hot(values, features.one_hot)[..., None, None])
         return ensemble_probabilities(logits, self.config_.run.ensemble).numpy()
 
     def predict(self, X: Any) -> NDArray:
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
 
-    def _learned_features(self, X: Any) -> Features:
+    def _learned_features(self, X: Any, seed: int) -> Features:
+        check_samples(X)
+        self.reduction_ = None
         if has_categories(X):
             validate_data(self, X, skip_check_array=True)
             features = features_of(X, where="X")
@@ -129,16 +140,25 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         values = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32, np.float16], ensure_min_samples=2
         )
-        return Features(values, numbered(values.shape[1], getattr(self, "feature_names_in_", None)))
+        features = Features(values, numbered(values.shape[1], getattr(self, "feature_names_in_", None)))
+        features.check_finite("X")
+        self.reduction_ = reduction_of(values, seed)
+        if self.reduction_ is None:
+            return features
+        reduced = self.reduction_.transform(values)
+        return Features(reduced, numbered(reduced.shape[1]))
 
     def _known_features(self, X: Any) -> Features:
+        check_samples(X)
         if any(column.categories is not None for column in self.columns_) and is_table(X):
             validate_data(self, X, reset=False, skip_check_array=True)
             features = coded(X, self.columns_, "X")
             features.check_finite("X")
             return features
         values = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32, np.float16], reset=False)
-        return Features(values, self.columns_)
+        features = Features(values, self.columns_ if self.reduction_ is None else numbered(values.shape[1]))
+        features.check_finite("X")
+        return features if self.reduction_ is None else Features(self.reduction_.transform(values), self.columns_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -146,9 +166,15 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
+def check_samples(X: Any) -> None:
+    if is_table(X) and isinstance(X, Mapping):
+        raise UserError(f"X is a {type(X).__name__}; turn it into a DataFrame or an array of shape (samples, columns)")
+    check_table(X, "X")
+
+
 def has_categories(X: Any) -> bool:
     """Whether it is a DataFrame with a column of anything but numbers."""
-    if not is_table(X) or isinstance(X, Mapping):
+    if not is_table(X):
         return False
     return any(column_of(X[:1], name).dtype.kind not in "iufc" for name in X.columns)
 

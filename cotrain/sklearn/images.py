@@ -20,7 +20,7 @@ from cotrain.networks import build_trunk
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.estimator import split_of
-from cotrain.sklearn.targets import console_of, encoded, seed_of, threads
+from cotrain.sklearn.targets import changes_of, console_of, encoded, seed_of, threads
 from cotrain.training.checks import check_trainable
 from cotrain.training.state import inputs_of
 
@@ -76,10 +76,9 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        method = {} if self.method is None else {"method": self.method}
         self.classes_, codes = encoded(self, y)
         check_consistent_length(X, y)
-        changes = {"run.seed": seed_of(self.random_state), **method, **(self.settings or {})}
+        changes = changes_of(self, seed_of(self.random_state))
         images = self._read(X, changes) if are_paths(X) else np.asarray(X)
         dataset = from_arrays(images, codes, classes=tuple(map(str, self.classes_.tolist())), name="X")
         config = configured(dataset, None, "paper", changes)

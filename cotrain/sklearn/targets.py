@@ -1,7 +1,9 @@
 """What the classifiers share: labels with unlabelled rows among them, seeds, threads and lines on the screen."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cotrain.data.columns import is_missing
+from cotrain.data.columns import check_table, is_missing
+from cotrain.types import UserError
 
 UNLABELLED = -1
 
@@ -21,6 +24,7 @@ UNLABELLED = -1
 def encoded(estimator: Any, y: Any) -> tuple[NDArray, NDArray[np.int64]]:
     """The classes in order, and the number of each row's class, -1 for unlabelled rows."""
     name = type(estimator).__name__
+    check_table(y, "y")
     if y is None:
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     try:
@@ -58,16 +62,27 @@ def is_labelled(y: NDArray) -> NDArray[np.bool_]:
     return y != UNLABELLED
 
 
+def changes_of(estimator: Any, seed: int) -> dict[str, Any]:
+    """The settings that the classifier was given, by dotted key."""
+    settings = {} if estimator.settings is None else estimator.settings
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise UserError(f"settings={settings!r}: write a dict by dotted keys, such as {{'optim.steps': 300}}, or None")
+    method = {} if estimator.method is None else {"method": estimator.method}
+    return {"run.seed": seed, **method, **settings}
+
+
 def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
-    """As many threads of torch as jobs are asked for; None leaves their number."""
+    """As many threads of torch as jobs are asked for, at most one per core; None leaves their number."""
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise UserError(f"n_jobs={n_jobs!r}: the number of threads is a whole number, -1 for one per core, or None")
     before = torch.get_num_threads()
     if n_jobs is not None:
-        torch.set_num_threads(effective_n_jobs(n_jobs))
+        torch.set_num_threads(min(effective_n_jobs(int(n_jobs)), os.cpu_count() or 1))
     try:
         yield
     finally:

@@ -102,7 +102,7 @@ def measure_features(net: MultiHead, inputs: Inputs, rows: NDArray[np.int64], de
         return
     with measuring(net), evaluating(net):
         some = evenly(rows, MEASURED)
-        for part in np.array_split(some, -(-len(some) // inputs.at_once)):
+        for part in np.array_split(some, -(-len(some) // inputs.at_once(net))):
             net(inputs.plain(part, device))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotrain.data.dataset import Images
 from cotrain.data.inputs import near
@@ -25,8 +25,7 @@ class TrunkInputs:
     images: Images
     compute: Compute
 
-    @property
-    def at_once(self) -> int:
+    def at_once(self, net: nn.Module) -> int:
         return IMAGES_AT_ONCE
 
     @property

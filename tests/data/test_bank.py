@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from cotrain import Dataset
 from cotrain.data import BankSource, Split, draw_split
@@ -186,8 +187,8 @@ def test_evaluation_reads_the_plain_features(data: Dataset) -> None:
     found, views = rows_and_views(inputs.plain(rows, CPU))
     assert np.array_equal(found, rows) and (views == CODES["plain"]).all()
     assert inputs.facts == {"features": [2, 3, 1], "trunk": ""}
-    assert inputs.at_once * 6 <= FEATURES_AT_ONCE
-    assert BankInputs(replace(data.bank, shape=(4096, 32, 32))).at_once == 1
+    assert inputs.at_once(nn.Identity()) * 6 <= FEATURES_AT_ONCE
+    assert BankInputs(replace(data.bank, shape=(4096, 32, 32))).at_once(nn.Identity()) == 1
 
 
 def test_a_bank_may_end_in_a_part_of_a_row(data: Dataset, tmp_path: Path) -> None:

@@ -151,7 +151,9 @@ def test_the_onnx_file_gives_the_same_probabilities(run: Run, folder: Path, tmp_
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     assert [entry.name for entry in session.get_inputs()] == ["features"]
     values = cotrain.open_data(folder / "wine.csv", TARGET).features[:]
+    values[0, :-1], values[1, :-1] = 3e38, -3e38
     (found,) = session.run(["probabilities"], {"features": values.astype(np.float32)})
+    assert np.isfinite(found).all()
     assert np.allclose(found, cotrain.load(run.folder).predict(values).probabilities, atol=1e-5)
     columns = json.loads(session.get_modelmeta().custom_metadata_map["columns"])
     assert columns[-1] == {"name": "strong", "categories": ["no", "yes"]}
