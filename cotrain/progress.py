@@ -67,5 +67,21 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def needed_and_free(needed: float, free: float) -> tuple[str, str]:
+    """Both sizes with as many digits as it takes to tell them apart."""
+    for digits in range(1, 13):
+        if (sizes := (size_of(needed, digits), size_of(free, digits)))[0] != sizes[1]:
+            break
+    return sizes
+
+
+def size_of(count: float, digits: int = 1) -> str:
+    """So many bytes in the unit that leaves one to three digits before the point."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while round(count, digits) >= 1000 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:,.0f} bytes" if units[0] == "bytes" else f"{count:,.{digits}f} {units[0]}"
+
+
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"

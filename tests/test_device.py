@@ -72,7 +72,7 @@ def test_arrays_that_memory_cannot_hold_are_refused_before_they_are_read(
         main(["fit", str(path), "--out", str(tmp_path / "run")])
     line = capsys.readouterr().err
     assert end.value.code == 2
-    assert f"{path} needs 0.0123 GB of memory" in line and line.count("\n") == 1
+    assert f"{path} needs 12.3 MB of memory" in line and line.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

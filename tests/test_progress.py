@@ -14,7 +14,7 @@ from rich.console import Console
 from cotrain import progress
 from cotrain.cli import fit
 from cotrain.cli.main import main
-from cotrain.progress import clock, counted
+from cotrain.progress import clock, counted, needed_and_free, size_of
 from cotrain.runs import log
 from cotrain.runs.log import Log, StepProgress, read_log
 from tests.processes import Running
@@ -106,3 +106,26 @@ def test_reopening_a_log_drops_what_came_after_the_checkpoint(tmp_path: Path) ->
     with Log(path, 12) as lines:
         lines.write({"step": 14})
     assert [row["step"] for row in read_log(path)] == [5, 10, 12, 14]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 bytes"),
+        (100, "100 bytes"),
+        (999, "999 bytes"),
+        (1_000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_960, "1.0 MB"),
+        (12_300_000, "12.3 MB"),
+        (1.5e9, "1.5 GB"),
+        (2.5e15, "2,500.0 TB"),
+    ],
+)
+def test_sizes_have_the_unit_that_shows_them(count: float, words: str) -> None:
+    assert size_of(count) == words
+
+
+def test_sizes_that_are_compared_differ() -> None:
+    assert needed_and_free(2_688, 2_687) == ("2.688 kB", "2.687 kB")
+    assert needed_and_free(3e9, 1e6) == ("3.0 GB", "1.0 MB")

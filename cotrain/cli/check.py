@@ -13,6 +13,7 @@ from cotrain.config import Config
 from cotrain.data import Dataset, Features, Split
 from cotrain.data.dataset import UNLABELLED
 from cotrain.fitting.messages import is_estimated, network, warnings_about
+from cotrain.progress import size_of
 
 CLASSES_LISTED = 500  # printing more takes long, and nobody reads them
 LISTED = 20  # examples shown per problem; the rest are only counted
@@ -24,7 +25,7 @@ def overview(dataset: Dataset) -> Table:
         return columns(dataset, dataset.features)
     height, width, channels = dataset.shape
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
-    size = int(np.prod(dataset.images.shape, dtype=np.int64)) / 1e6
+    size = int(np.prod(dataset.images.shape, dtype=np.int64))
     table = _table(Text(dataset.name))
     table.add_row("layout", Text(dataset.layout))
     table.add_row("images", f"{rows:,}")
@@ -35,7 +36,7 @@ def overview(dataset: Dataset) -> Table:
             modes[mode] += count
         table.add_row("colour modes", ", ".join(f"{mode} ({count:,})" for mode, count in modes.most_common()))
     table.add_row("network input", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
-    table.add_row("decoded size", f"{size:,.0f} MB, {dataset.kept}")
+    table.add_row("decoded size", f"{size_of(size)}, {dataset.kept}")
     return table
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cotrain.cli.options import Flag
 from cotrain.inference.export import export
-from cotrain.progress import say, terminal
+from cotrain.progress import say, size_of, terminal
 
 console = terminal()
 
@@ -30,7 +30,7 @@ def export_command(
         As in predict.
     """
     exported = export(run, path, overwrite=overwrite, trust_code=trust_code)
-    size = exported.path.stat().st_size / 1e6
+    size = exported.path.stat().st_size
     if "columns" in exported.metadata:
         columns = exported.metadata["columns"]
         say(console, f"features: float32 (n, {len(columns)}), in the order of the metadata's `columns`")
@@ -39,4 +39,4 @@ def export_command(
         say(console, f"images: uint8 (n, {height}, {width}, {channels}), resized with {exported.metadata['resize']}")
     say(console, f"probabilities: {exported.metadata['probabilities']}")
     say(console, f"largest difference from predict: {exported.difference:.1e} in a probability")
-    say(console, f"{size:,.1f} MB -> {exported.path}")
+    say(console, f"{size_of(size)} -> {exported.path}")

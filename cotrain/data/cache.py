@@ -20,7 +20,7 @@ from cotrain.data.decode import GREY, Unreadable, read_image, read_images
 from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.data.workers import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
-from cotrain.progress import counted, say
+from cotrain.progress import counted, needed_and_free, say
 from cotrain.storage.location import home, one_at_a_time
 from cotrain.storage.writing import LONGEST, new_file, remove_abandoned, replace_file
 from cotrain.types import UserError
@@ -228,8 +228,9 @@ def _choose_shape(kinds: Sequence[Header], counts: NDArray[np.int64], size: str 
 def _make_room(part: Path, size: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if free < size:
+        needed, left = needed_and_free(size, free)
         raise UserError(
-            f"the decoded images need {size / 1e9:.1f} GB, but {part.parent} has only {free / 1e9:.1f} GB left; "
+            f"the decoded images need {needed}, but {part.parent} has only {left} left; "
             "set COTRAIN_HOME to a folder with enough space, or choose a smaller --size"
         )
     with open(part, "r+b") as file:

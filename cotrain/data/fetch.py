@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from cotrain.progress import PLAIN_SECONDS, clock, say
+from cotrain.progress import PLAIN_SECONDS, clock, say, size_of
 from cotrain.storage.location import home
 from cotrain.storage.reading import read_json
 from cotrain.storage.regular import open_regular
@@ -181,7 +181,7 @@ def _fetch_file(remote: RemoteFile, target: Path, console: Console, pauses: tupl
             f"{remote.url} sent a file with SHA-256 {found}, not {remote.sha256}; it was deleted, so try again"
         )
     part.replace(target)
-    say(console, f"{remote.name}: {target.stat().st_size / MEGABYTE:.1f} MB, checksum correct")
+    say(console, f"{remote.name}: {size_of(target.stat().st_size)}, checksum correct")
 
 
 def _download_with_retries(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import psutil
 
+from cotrain.progress import needed_and_free
 from cotrain.types import UserError
 
 AS_FILES = "save the images as files in a folder, which can be read from disk during training"
@@ -32,4 +33,5 @@ def check_room(what: str, gigabytes: float, remedy: str = AS_FILES) -> None:
     """Refuse data that do not fit in memory, before anything is read."""
     free = free_memory()
     if gigabytes > free:
-        raise UserError(f"{what} needs {gigabytes:.3g} GB of memory, but only {free:.3g} GB is free; {remedy}")
+        needed, left = needed_and_free(1e9 * gigabytes, 1e9 * free)
+        raise UserError(f"{what} needs {needed} of memory, but only {left} is free; {remedy}")

@@ -15,6 +15,7 @@ from cotrain.data.bank import choose_views
 from cotrain.data.dataset import Dataset, Images
 from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, near
 from cotrain.data.split import Split
+from cotrain.progress import needed_and_free
 from cotrain.types import NOTHING, Batch, UserError, Views
 
 
@@ -246,8 +247,9 @@ def check_fits(images: Images, device: torch.device) -> None:
         free, _ = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         if images.nbytes > free:
+            needed, left = needed_and_free(images.nbytes, free)
             raise UserError(
-                f"the images need {images.nbytes / 1e9:.1f} GB, but the GPU has only {free / 1e9:.1f} GB left; "
+                f"the images need {needed}, but the GPU has only {left} left; "
                 "if they are files in a folder, use --memory 0 to read them during training"
             )
 

@@ -12,6 +12,7 @@ from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
 from cotrain.model.trust import is_import_path
 from cotrain.networks import build_network, build_trunk
+from cotrain.progress import needed_and_free
 from cotrain.runs.tracking import check_tracker
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.types import Method, UserError
@@ -71,9 +72,10 @@ def _check_table(config: Config, dataset: Dataset) -> None:
     logits = config.method.heads * (config.optim.labelled + 2 * config.unlabelled) * len(dataset.classes)
     needed, free = COPIES * 4 * logits / 1e9, free_memory()
     if needed > free:
+        wanted, left = needed_and_free(1e9 * needed, 1e9 * free)
         raise UserError(
-            f"{dataset.name} has {len(dataset.classes):,} classes, so that a step needs {needed:.3g} GB of memory, and "
-            f"only {free:.3g} GB is free; merge rare classes, or set optim.unlabelled to fewer rows"
+            f"{dataset.name} has {len(dataset.classes):,} classes, so that a step needs {wanted} of memory, and only "
+            f"{left} is free; merge rare classes, or set optim.unlabelled to fewer rows"
         )
 
 

@@ -22,7 +22,7 @@ from cotrain.data.bank import PLAIN, Bank, view_names
 from cotrain.data.dataset import Dataset
 from cotrain.data.inputs import near
 from cotrain.data.settings import BankSettings
-from cotrain.progress import clock, counted, say
+from cotrain.progress import clock, counted, say, size_of
 from cotrain.storage.location import home, one_at_a_time
 from cotrain.trunk.runtime import Compute, Kind, compiled, has_onnxruntime, is_prepared
 from cotrain.trunk.store import Store
@@ -193,8 +193,8 @@ def _fill(work: "Work", names: Sequence[str], console: Console) -> None:
     images, views = sum(len(task.rows) for task in tasks), sum(len(task.rows) * len(task.names) for task in tasks)
     with closing(store):
         store.make_room(sorted({name for task in tasks for name in task.names}))
-        seconds, size = work.seconds_per_view(tasks[0]) * views / cores(), views * store.row_bytes / 1e6
-        say(console, f"computing {views:,} views of {images:,} images once: about {clock(seconds)} and {size:,.0f} MB")
+        seconds, size = work.seconds_per_view(tasks[0]) * views / cores(), views * store.row_bytes
+        say(console, f"computing {views:,} views of {images:,} images once: about {clock(seconds)} and {size_of(size)}")
         with closing(_each_image(work, tasks, cores())) as finished:
             for _ in counted(finished, images, "computing features of images", console):
                 pass

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cotrain.progress import needed_and_free
 from cotrain.storage.reading import parse_json, read_bytes
 from cotrain.storage.writing import remove_abandoned, write_json
 from cotrain.types import UserError
@@ -47,13 +48,22 @@ class Store:
         remove_abandoned(folder)
         if not path.exists():
             write_json(path, facts)
-        try:
-            same = parse_json(read_bytes(path)) == json.loads(json.dumps(facts))
-        except ValueError as error:
-            raise UserError(f"{path} is damaged; delete {folder}, and its features will be computed again") from error
-        if not same:
-            raise UserError(f"{folder} holds features of another network or of other views; delete it")
+        if not self._describes(path, facts):
+            self._start_again(path, facts)
         self.hashes = self._read_hashes()
+
+    @staticmethod
+    def _describes(path: Path, facts: Mapping[str, Any]) -> bool:
+        try:
+            return bool(parse_json(read_bytes(path)) == json.loads(json.dumps(facts)))
+        except ValueError:
+            return False
+
+    def _start_again(self, path: Path, facts: Mapping[str, Any]) -> None:
+        """Of damaged facts, nobody knows what the features beside them are: no row is done any more."""
+        for marks in self.folder.glob(f"*{SUMS}"):
+            self._cut(marks, 0)
+        write_json(path, facts)
 
     def _read_hashes(self) -> NDArray[np.uint64]:
         path = self.folder / HASHES
@@ -118,8 +128,9 @@ class Store:
         grows = sum(max(0, wanted - self._size(name)) for name in names)
         free = shutil.disk_usage(self.folder).free
         if grows > free:
+            needed, left = needed_and_free(grows, free)
             raise UserError(
-                f"the features need {grows / 1e6:,.0f} MB, but {self.folder} has only {free / 1e6:,.0f} MB left; "
+                f"the features need {needed}, but {self.folder} has only {left} left; "
                 "set COTRAIN_HOME to a folder with enough space, or use fewer --views"
             )
         for name in names:

@@ -322,7 +322,7 @@ def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(UserError, match=r"the decoded images need 0.0 GB, but .* has only 0.0 GB left"):
+    with pytest.raises(UserError, match=r"the decoded images need 8.6 kB, but .* has only 100 bytes left"):
         open_data(folder)
     assert list((tmp_path / "home" / "images").iterdir()) == []
 

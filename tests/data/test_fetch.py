@@ -114,7 +114,7 @@ def test_files_come_into_the_data_folder(
     assert {file.name: file.read_bytes() for file in folder.glob("*.mat")} == dict.fromkeys(
         ("train.mat", "test.mat"), CONTENT
     )
-    assert said(console) == "train.mat: 0.7 MB, checksum correct\ntest.mat: 0.7 MB, checksum correct\n"
+    assert said(console) == "train.mat: 700.0 kB, checksum correct\ntest.mat: 700.0 kB, checksum correct\n"
     assert fetch("svhn", console) == folder
     assert server.asked == [None, None] and said(console).count("already downloaded") == 2
 

@@ -276,7 +276,7 @@ def test_the_command_writes_the_file_and_never_replaces_one_unasked(
     assert shown[0] == "images: uint8 (n, 8, 8, 1), resized with Pillow, bicubic"
     assert shown[1] == "probabilities: mean of the probabilities of 3 heads; not calibrated"
     assert re.fullmatch(r"largest difference from predict: \S+e-\d+ in a probability", shown[2])
-    assert re.fullmatch(rf"0\.0 MB -> {re.escape(str(path))}", shown[3])
+    assert re.fullmatch(rf"[\d.]+ [kM]B -> {re.escape(str(path))}", shown[3])
     images = toy.images.numpy()
     assert_same(outputs(path, images), cotrain.load(own, trust_code=True).predict(images))
     path.write_bytes(b"something of value")

@@ -1,7 +1,6 @@
 """Damaged banks, full disks and folders that cannot be written: one line, and nothing wrong is kept."""
 
 import errno
-import json
 import os
 import shutil
 from collections import namedtuple
@@ -169,21 +168,17 @@ def test_features_of_other_images_are_damage(home: Path, counting: Counting, who
     assert files(home) == whole
 
 
-def test_damaged_facts_are_one_line_that_says_what_to_delete(home: Path, whole: dict[str, bytes]) -> None:
-    path = only_bank(home) / "facts.json"
-    for content in (b"", b"{", b"\xff\xfe", path.read_bytes()[:40]):
-        path.write_bytes(content)
-        with pytest.raises(UserError) as caught:
-            opened(small_data())
-        assert str(caught.value) == (
-            f"{path} is damaged; delete {path.parent}, and its features will be computed again"
-        )
-    path.write_text(json.dumps({"shape": [1, 1, 1]}))
-    with pytest.raises(UserError, match=f"{path.parent} holds features of another network .*; delete it"):
-        opened(small_data())
-    shutil.rmtree(path.parent)
-    opened(small_data())
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"shape": [1, 1, 1]}', b"[" * 10_000, b"null"])
+def test_damaged_facts_are_written_again_with_the_features(
+    content: bytes, home: Path, whole: dict[str, bytes], counting: Counting
+) -> None:
+    (only_bank(home) / "facts.json").write_bytes(content)
+    data = opened(small_data())
+    assert counting.since() > 0, "nobody knows what the features beside them were"
     assert files(home) == whole
+    stored(data, "plain", data.test)
+    opened(small_data())
+    assert counting.since() == 0
 
 
 def test_a_finished_bank_can_be_read_only(home: Path, whole: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +216,7 @@ def test_too_little_space_is_noticed_before_anything_is_computed(
     more = CONFIG.changed({"bank.strong": 5})
     with monkeypatch.context() as patch:
         patch.setattr(store.shutil, "disk_usage", lambda folder: Usage(10**9, 10**9, 2 * 56 * ROW - 1))
-        with pytest.raises(UserError, match=r"the features need 0 MB, but .* has only 0 MB left; set COTRAIN_HOME to"):
+        with pytest.raises(UserError, match=r"need 2\.688 kB, but .* has only 2\.687 kB left; set COTRAIN_HOME to"):
             opened(small_data(), more)
         patch.setattr(store.shutil, "disk_usage", lambda folder: Usage(10**9, 10**9, 2 * 56 * ROW))
         patch.setattr(os, "posix_fallocate", full)
