@@ -1,9 +1,9 @@
 """The command line: one file per command in this folder; this file holds what they share."""
 
-import io
 import re
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 import torch
@@ -20,6 +20,7 @@ from cotrain.cli.fit import fit_command
 from cotrain.cli.label import label_command
 from cotrain.cli.predict import predict_command
 from cotrain.cli.report import report_command
+from cotrain.cli.streams import prepare_streams
 from cotrain.cli.study import studies_table, study_command
 from cotrain.config import settings_of
 from cotrain.config.recipes import recipe_named
@@ -74,6 +75,16 @@ def _as_set(tokens: Sequence[str]) -> list[str]:
     return result
 
 
+def _check_empty(tokens: Sequence[str]) -> None:
+    """Refuse empty words, such as "$UNSET" in a script: an empty path is the current folder. Settings may be empty."""
+    for before, word in pairwise(["", *tokens]):
+        option = re.fullmatch(r"(--[a-z][a-z_-]*)=", word)
+        if option is not None or word == "":
+            name = option[1] if option else before if before.startswith("--") else "an argument"
+            if "." not in name and name != "--set":
+                raise UserError(f"{name} is empty; write a value, or leave it out")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user error is one line and exit code 2; an interruption is exit code 130."""
     if arguments is None:
@@ -85,12 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _main(arguments: Sequence[str] | None) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            utf8 = stream.encoding.lower().startswith("utf")  # file names are bytes and are printed unchanged
-            stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
-    tokens = _as_set(sys.argv[1:] if arguments is None else arguments)
+    prepare_streams()
+    given = sys.argv[1:] if arguments is None else arguments
+    tokens = _as_set(given)
     try:
+        _check_empty(given)
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         if {"--help", "-h"} & set(tokens) and tokens[0] in BELOW_HELP:
             console.print(BELOW_HELP[tokens[0]]())

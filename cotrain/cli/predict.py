@@ -14,6 +14,7 @@ from cyclopts import Parameter, validators
 from rich.console import Console
 
 from cotrain.cli.options import Flag
+from cotrain.cli.streams import is_discarded
 from cotrain.data.formats.tables import read_features
 from cotrain.data.workers import find_images, worker_count
 from cotrain.evaluation.verdict import how_better
@@ -171,6 +172,8 @@ class Request:
             raise UserError("under torchrun, each process predicts its own shard; omit --shard")
         if self.own_out is None and job_size() > 1:
             raise UserError("under torchrun, each process writes its own file; add --out")
+        if self.own_out is None and is_discarded(sys.stdout):
+            raise UserError("standard output is closed; redirect it, or name a file by --out")
         if self.own_out is None and self.resume:
             raise UserError("--resume needs the --out of the job to resume")
         if self.shard is not None:

@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from cotrain.data.settings import LARGEST_SIDE
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Percent = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Divisor = Annotated[float, Field(ge=1e-3, le=1e3)]  # what is fitted is from 1/20 to 20
 MOST_CHANNELS = 1024  # of an image
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 
@@ -117,7 +119,7 @@ class FittedOn(File):
 
 
 class Temperature(File):
-    temperature: Annotated[Number, Field(gt=0)]
+    temperature: Divisor
 
 
 class Calibration(File):
@@ -158,24 +160,24 @@ class SuspectLabels(File):
 class ResultFacts(File):
     """result.json. All but the error may be missing: older versions did not write everything."""
 
-    test_error: Number | None
-    test_interval: list[Number] | None = Field(None, min_length=2, max_length=2)
-    median_test_error: Number | None = None
+    test_error: Percent | None
+    test_interval: list[Percent] | None = Field(None, min_length=2, max_length=2)
+    median_test_error: Percent | None = None
     ece: Number | None = None
-    head_errors: list[Number] | None = None
-    temperature: Annotated[Number, Field(gt=0)] | None = None
+    head_errors: list[Percent] | None = None
+    temperature: Divisor | None = None
     temperature_fitted_on: FittedOn | None = None
     calibration: Calibration | None = None
     warnings: list[str] = []
     agreement: Number | None = None
     test_images: Count = 0
-    labelled_only_error: Number | None = None
+    labelled_only_error: Percent | None = None
     labelled_only_seconds: Number | None = None
-    logistic_regression_error: Number | None = None
+    logistic_regression_error: Percent | None = None
     verdict: VerdictFacts | None = None
     validation: VerdictFacts | None = None  # the same comparison on validation images
     cross_validation: CrossValidation | None = None
-    balanced_error: Number | None = None
+    balanced_error: Percent | None = None
     recalls: list[Recall] | None = None
     class_shares: list[Share] | None = None
     strangers: Strangers | None = None

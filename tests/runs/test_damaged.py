@@ -60,8 +60,10 @@ def test_files_with_other_content_are_named(name: str, content: str, folder: Pat
 
 
 RESULTS = {
-    "test_error": "ten",
-    "temperature": [1],
+    "test_error": 1e300,
+    "median_test_error": "ten",
+    "temperature": 1e-300,
+    "calibration": {"ensemble": {"fitted": {"temperature": 1e300}}},
     "used": "another",
     "verdict": {"word": "helped"},
     "cross_validation": {"errors": []},
