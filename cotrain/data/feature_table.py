@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cotrain.types import UserError
 
@@ -126,7 +126,7 @@ class Features:
         return [asdict(column) for column in self.columns]
 
 
-def standardised(values: NDArray[np.float64], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float64]:
+def standardised(values: NDArray[np.float64], mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
     """(n, D) in standard deviations from the mean. The farthest values are clipped, so that none becomes infinite."""
     with np.errstate(over="ignore"):
         distances = (values - np.asarray(mean)) / np.asarray(std)
