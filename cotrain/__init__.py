@@ -1,7 +1,7 @@
 """Train an image classifier from a few labelled and many unlabelled images by Multi-Head Co-Training."""
 
-import cotrain.openmp  # before anything that loads torch
-import cotrain.telemetry  # noqa: F401  # before anything that loads onnxruntime
+import cotrain.environment  # before anything that loads a library
+import cotrain.openmp  # noqa: F401  # before anything that loads torch
 from cotrain.comparison.compare import compare
 from cotrain.config import Config
 from cotrain.config.recipes import recipe_named

@@ -5,7 +5,8 @@ Figures never contain names from the data. Such names appear only in the text of
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, wraps
 from html import escape
@@ -69,6 +70,15 @@ def style(palette: Palette) -> dict[Any, Any]:
     return {**STYLE, **inked, **faint, "grid.color": palette.grid}
 
 
+@contextmanager
+def styled(palette: Palette) -> Iterator[None]:
+    """Our style, whatever a matplotlibrc says: matplotlib also reads one in the current folder."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(style(palette))
+        yield
+
+
 @dataclass(frozen=True)
 class Figure:
     canvas: Canvas
@@ -91,7 +101,7 @@ class Figure:
         return content.getvalue()
 
     def _save(self, content: IO[Any], kind: str, **how: Any) -> None:
-        with mpl.rc_context(style(self.palette)):  # some parts are drawn only when saving
+        with styled(self.palette):  # some parts are drawn only when saving
             self.canvas.savefig(content, format=kind, **how)
 
 
@@ -100,7 +110,7 @@ def drawing(draw: Callable[Concatenate[Palette, P], Figure]) -> Callable[Concate
 
     @wraps(draw)
     def drawn(palette: Palette, *args: P.args, **settings: P.kwargs) -> Figure:
-        with mpl.rc_context(style(palette)):
+        with styled(palette):
             return draw(palette, *args, **settings)
 
     return drawn

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cotrain.telemetry import SETTINGS
+from cotrain.environment import SETTINGS
 from tests.data.photos import by_class
 from tests.processes import PATIENCE
 
