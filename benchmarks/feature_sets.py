@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from rich.console import Console
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from cotrain.config.defaults import configured, opened
-from cotrain.fitting.bank import with_bank
 
 TEST_SHARE = 0.3  # where no test rows are given
 MOST = 3000  # photographs for training; a third as many for testing

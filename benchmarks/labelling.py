@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -29,7 +30,6 @@ from cotrain.config import Config
 from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
-from cotrain.fitting.bank import with_bank
 from cotrain.fitting.baseline import logistic_net
 from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
 from cotrain.ops import ensemble_probabilities

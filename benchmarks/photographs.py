@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cotrain.fitting.bank import with_bank
 from rich.console import Console
 
 from cotrain.comparison.claims import VERDICTS, Claim
@@ -30,7 +31,6 @@ from cotrain.config import Config
 from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
-from cotrain.fitting.bank import with_bank
 from cotrain.fitting.baseline import logistic_net
 from cotrain.methods import METHODS
 from cotrain.training.loop import trained_net

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -13,7 +14,6 @@ from rich.console import Console
 from cotrain import Config, Dataset, from_arrays
 from cotrain.config.defaults import configured, opened
 from cotrain.data import Split
-from cotrain.fitting.bank import with_bank
 
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

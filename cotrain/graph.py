@@ -80,25 +80,27 @@ def nearest(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat([block.values for block in found]), torch.cat([block.indices for block in found])
 
 
-_kept: dict[tuple[bytes, int], sparse.csr_array] = {}
+class Graphs:
+    """Graphs of features that do not change from training to training, such as those of a frozen trunk.
 
-
-def neighbour_graph(features: Tensor, k: int, *, keep: bool = False) -> sparse.csr_array:
-    """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0.
-
-    With `keep`, the graph is kept until two others are: for features that do not change from training to training, such
-    as those of a frozen trunk in the folds of a cross-validation.
+    The last two are kept, because training compares images in two ways.
     """
-    global _kept
-    unit = F.normalize(features.float(), dim=1)
-    if not keep:
-        return _graph(unit, k)
-    key = hashlib.blake2b(unit.cpu().numpy().tobytes()).digest(), k
-    graph = _kept.get(key)
-    if graph is None:
-        graph = _graph(unit, k)
-        _kept = {**dict([*_kept.items()][-1:]), key: graph}  # two: training compares images in two ways
-    return graph.copy()
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[bytes, int], sparse.csr_array] = {}
+
+    def of(self, features: Tensor, k: int) -> sparse.csr_array:
+        """As `neighbour_graph`; a copy."""
+        unit = F.normalize(features.float(), dim=1)
+        key = hashlib.blake2b(unit.cpu().numpy().tobytes()).digest(), k
+        if key not in self._made:
+            self._made = {**dict([*self._made.items()][-1:]), key: _graph(unit, k)}
+        return self._made[key].copy()
+
+
+def neighbour_graph(features: Tensor, k: int) -> sparse.csr_array:
+    """S = D^-1/2 W D^-1/2 with W = max(A, A^T). A holds each row's cosine similarity to its k nearest, clipped at 0."""
+    return _graph(F.normalize(features.float(), dim=1), k)
 
 
 def _graph(unit: Tensor, k: int) -> sparse.csr_array:

@@ -8,11 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MOST_HEADS = 100  # the paper has 1 to 7; each is a copy of the last stages of the network
 LARGEST_FLOAT = 1e30  # of a setting
@@ -139,6 +142,9 @@ class Look(Protocol):
 
     def features(self, rows: Tensor, /) -> Tensor:
         """(n, D) outputs of the trunk, pooled over the image."""
+
+    def graph(self, features: Tensor, neighbours: int, /) -> "csr_array":
+        """`graph.neighbour_graph` of features that do not change from training to training: made only once."""
 
     def upcoming(self) -> Tensor:
         """The rows of the unlabelled images that training will use before the next refresh, sorted."""

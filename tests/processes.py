@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from cotrain.cli.main import main
-from cotrain.training import loop
+from cotrain.training.step import Training
 
 PATIENCE = 600  # seconds that a test waits for a process, on however busy a machine
 
@@ -174,14 +174,14 @@ def _torchrun(target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
 
 def send_after_steps(signalled: Signal) -> None:
     """Have this process signal itself: no other can do it at a given step."""
-    take_step, taken = loop.take_step, count(1)
+    step, taken = Training.step, count(1)
 
     def counted(*arguments: Any) -> Any:
-        result = take_step(*arguments)
+        result = step(*arguments)
         if next(taken) == signalled.steps:
             os.kill(os.getppid() if signalled.to_torchrun else os.getpid(), signalled.number)
             if signalled.to_torchrun:
                 time.sleep(3)  # long enough for torchrun to hand it on; a pause would wait for ever if it came first
         return result
 
-    loop.take_step = counted
+    Training.step = counted  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from cotrain import graph
-from cotrain.graph import aligned, attached, divided, nearest, neighbour_graph, propagate
+from cotrain.graph import Graphs, aligned, attached, divided, nearest, neighbour_graph, propagate
 
 
 def points(rows: int = 200, seed: int = 0) -> Tensor:
@@ -115,18 +115,20 @@ def test_alignment_of_classes_that_nobody_predicts_and_of_no_images_is_finite() 
 
 
 def test_a_kept_graph_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = neighbour_graph(points(seed=5), 4, keep=True)
+    graphs = Graphs()
+    first = graphs.of(points(seed=5), 4)
     expected = first.toarray()
+    assert np.array_equal(expected, neighbour_graph(points(seed=5), 4).toarray())
     first.data[:] = 0  # a caller's copy
     calls: list[int] = []
     monkeypatch.setattr(graph, "nearest", lambda unit, k: calls.append(k) or nearest(unit, k))
-    neighbour_graph(points(seed=6), 4)
-    assert calls == [4], "this one is not kept, and replaces none"
-    assert np.array_equal(neighbour_graph(points(seed=5), 4, keep=True).toarray(), expected)
-    assert calls == [4]
-    neighbour_graph(points(seed=5), 3, keep=True)
-    neighbour_graph(points(seed=6), 3, keep=True)
-    assert calls == [4, 3, 3], "other features or another k make another graph"
+    assert np.array_equal(graphs.of(points(seed=5), 4).toarray(), expected)
+    assert calls == []
+    graphs.of(points(seed=5), 3)
+    graphs.of(points(seed=6), 3)
+    assert calls == [3, 3], "other features or another k make another graph"
+    graphs.of(points(seed=5), 4)
+    assert calls == [3, 3, 4], "the last two are kept"
 
 
 def drawn(seed: int = 0) -> torch.Generator:

@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from safetensors.torch import save_model
 from cotrain.data import draw_split
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
 
 assert torch.get_num_threads() == 2
 noise = cotrain.from_arrays(np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 2)
 few = {"data.labels": 8, "optim.steps": 2, "optim.labelled": 8, "optim.unlabelled": 16}
 config = cotrain.recipe_named("digits").changed(few)
-save_model(trained_net(config, noise, draw_split(noise, config.data, 0), torch.device("cpu")), sys.argv[1])
+save_model(trained_net(Experiment(config, noise, draw_split(noise, config.data, 0), torch.device("cpu"))), sys.argv[1])
 print(*sys.modules)
 """
 

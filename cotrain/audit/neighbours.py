@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cotrain.data import Dataset, Split
 from cotrain.data.bank import Bank
-from cotrain.data.dataset import evenly
-from cotrain.graph import neighbour_graph, reached
+from cotrain.data.kinds import evenly
+from cotrain.graph import Graphs, reached
 
 Floats = NDArray[np.float32]
 DIMENSIONS = 128  # in which images are compared
@@ -88,13 +88,26 @@ class Neighbours:
         return (mass / np.maximum(np.bincount(self.labels, minlength=mass.shape[1]), 1)).argmax(axis=1)
 
 
-def neighbours_of(dataset: Dataset, split: Split, seed: int) -> Neighbours:
-    """The dataset must have a bank. The same split and seed give the same result."""
-    assert dataset.bank is not None
+class Similarity:
+    """How alike the images of a bank are. Points and graph of the last images are kept: folds differ only in labels."""
+
+    def __init__(self, bank: Bank, graphs: Graphs | None = None) -> None:
+        self.bank, self.graphs = bank, graphs or Graphs()
+        self._points: tuple[NDArray[np.int64], Projection, Floats] | None = None
+
+    def points(self, rows: NDArray[np.int64]) -> tuple[Projection, Floats]:
+        if self._points is None or not np.array_equal(self._points[0], rows):
+            projection = projection_of(pooled(self.bank, evenly(rows, MEASURED)))
+            self._points = rows, projection, projection.of_rows(self.bank, rows)
+        return self._points[1:]
+
+
+def neighbours_of(similarity: Similarity, dataset: Dataset, split: Split, seed: int) -> Neighbours:
+    """The same split and seed give the same result."""
     others = np.setdiff1d(split.unlabelled, split.labelled)
     rows, classes = np.union1d(split.labelled, evenly(others, NODES)).astype(np.int64), len(dataset.classes)
-    projection, points = _points(dataset.bank, rows)
-    graph = neighbour_graph(torch.from_numpy(points), NEIGHBOURS, keep=True)
+    projection, points = similarity.points(rows)
+    graph = similarity.graphs.of(torch.from_numpy(points), NEIGHBOURS)
     labelled = np.searchsorted(rows, split.labelled)
     labels = dataset.labels.numpy()[rows[labelled]]
     fold = stratified(labels, min(FOLDS, len(labels)), seed)
@@ -110,19 +123,6 @@ def neighbours_of(dataset: Dataset, split: Split, seed: int) -> Neighbours:
         own[members], reach[number] = spread[labelled[members]], spread.sum(axis=1)
     held_out = np.maximum(mass[labelled] - own, 0)
     return Neighbours(rows, projection, points, labelled, labels, fold, mass, held_out, mass.sum(axis=1) - reach)
-
-
-_kept: dict[tuple[str, bytes], tuple[Projection, Floats]] = {}
-
-
-def _points(bank: Bank, rows: NDArray[np.int64]) -> tuple[Projection, Floats]:
-    """Those of the last images are kept: the folds of a cross-validation differ only in their labels."""
-    global _kept
-    key = str(bank.folder), bank.places[rows].tobytes()
-    if key not in _kept:
-        projection = projection_of(pooled(bank, evenly(rows, MEASURED)))
-        _kept = {key: (projection, projection.of_rows(bank, rows))}
-    return _kept[key]
 
 
 def stratified(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotrain.audit.neighbours import NEIGHBOURS, Floats, Neighbours, Projection
 from cotrain.data.bank import Bank
-from cotrain.data.dataset import evenly
+from cotrain.data.kinds import evenly
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.types import UserError
 

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from cotrain.augment import Draw
 from cotrain.bench.pillow import normalised_by_pillow, recipes
-from cotrain.config import Config
-from cotrain.data import Dataset, Source, Split
-from cotrain.training.loop import source_of
+from cotrain.data import Source
+from cotrain.data.inputs import ImageInputs
+from cotrain.training.experiment import Experiment
 from cotrain.training.optim import learning_rate, set_learning_rate
-from cotrain.training.state import State
 
 
 class PillowSource(Source):
@@ -30,13 +29,13 @@ class PillowSource(Source):
         return views.to(self.device)
 
 
-def released_steps(
-    config: Config, state: State, dataset: Dataset, split: Split, device: torch.device
-) -> Callable[[int], dict[str, float]]:
+def released_steps(experiment: Experiment) -> Callable[[int], dict[str, float]]:
+    config, state, inputs = experiment.config, experiment.start().state, experiment.inputs
+    assert isinstance(inputs, ImageInputs)
     optim, heads = config.optim, config.method.heads
     if heads < 3:
         raise ValueError("the released code needs at least three heads")
-    source = source_of(config, dataset, split, device, kind=PillowSource)
+    source = PillowSource(inputs, experiment.pool, experiment.drawing, experiment.device)
     net = state.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     averaged, batches = copy.deepcopy(net), source.batches(0, optim.steps)
     for group in state.optimizer.param_groups:

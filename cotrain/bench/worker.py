@@ -26,14 +26,14 @@ from cotrain.bench.bare import Bare
 from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.bench.released import released_steps
 from cotrain.config import Config
-from cotrain.data import Dataset, Split, draw_split, from_arrays
+from cotrain.data import Dataset, draw_split, from_arrays
 from cotrain.data.imagefile import ImageFile
 from cotrain.device import pick_device
 from cotrain.runs.log import Window
 from cotrain.training.allocator import keep_freed_memory
-from cotrain.training.loop import autocast, objective_of, source_of, take_step
+from cotrain.training.experiment import Experiment
 from cotrain.training.spinning import sleeping_when_busy
-from cotrain.training.state import begin
+from cotrain.training.step import autocast
 from cotrain.types import UserError
 
 ENDLESS = 10**9  # steps: more than any benchmark takes
@@ -113,23 +113,21 @@ def made_up_images(number: int, height: int, width: int, channels: int) -> np.nd
     return images + rng.integers(0, 17, images.shape, dtype=np.uint8) - np.uint8(8)
 
 
-def drawn(task: Task, config: Config) -> tuple[Dataset, Split, torch.device]:
+def drawn(task: Task, config: Config) -> Experiment:
     dataset = made_up(task)
     labels = min(1000, len(dataset.images) // 2) // task.classes * task.classes
     settings = config.data.model_copy(update={"labels": labels, "test_share": 0.0, "valid_share": 0.0})
-    return dataset, draw_split(dataset, settings, 0), pick_device(config.run.device)
+    return Experiment(config, dataset, draw_split(dataset, settings, 0), pick_device(config.run.device))
 
 
 def training_steps(task: Task, config: Config) -> Work:
     """The training loop, without writing files."""
-    dataset, split, device = drawn(task, config)
-    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    objective, window = objective_of(config, state, device), Window()
-    batches = source.batches(0, config.optim.steps, config.method.rates(state.memory))
+    training, window = drawn(task, config).start(), Window()
+    batches = training.batches()
 
     def work(steps: int) -> dict[str, float]:
         for _ in range(steps):
-            _, losses = take_step(config, state, objective, next(batches), source.generator(state.step))
+            _, losses = training.update(next(batches))
             window.add(losses.logged)
         return window.read()
 
@@ -137,19 +135,15 @@ def training_steps(task: Task, config: Config) -> Work:
 
 
 def released(task: Task, config: Config) -> Work:
-    dataset, split, device = drawn(task, config)
-    return released_steps(config, begin(config, dataset, split, device), dataset, split, device)
+    return released_steps(drawn(task, config))
 
 
 def bare(task: Task, config: Config) -> Work:
     """Only the convolutions and batch-norms of the step."""
-    dataset, split, device = drawn(task, config)
-    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    objective = objective_of(config, state, device)
+    training = drawn(task, config).start()
+    device = training.source.device
     recorded = Bare.record(
-        state.net,
-        lambda: take_step(config, state, objective, source.batch(0), source.generator(0)),
-        autocast(config, device),
+        training.state.net, lambda: training.update(training.source.batch(0)), autocast(config, device)
     )
 
     def work(steps: int) -> dict[str, float]:

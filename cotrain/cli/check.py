@@ -21,8 +21,8 @@ COLUMNS = 40  # of a table that are shown
 
 
 def overview(dataset: Dataset) -> Table:
-    if dataset.features is not None:
-        return columns(dataset, dataset.features)
+    if dataset.kind.table is not None:
+        return columns(dataset, dataset.kind.table)
     height, width, channels = dataset.shape
     rows = len(dataset.train) + len(dataset.valid) + len(dataset.test)
     size = int(np.prod(dataset.images.shape, dtype=np.int64))
@@ -36,7 +36,7 @@ def overview(dataset: Dataset) -> Table:
             modes[mode] += count
         table.add_row("colour modes", ", ".join(f"{mode} ({count:,})" for mode, count in modes.most_common()))
     table.add_row("network input", f"{height}x{width}, {'grey' if channels == 1 else f'{channels} channels'}")
-    table.add_row("decoded size", f"{size_of(size)}, {dataset.kept}")
+    table.add_row("decoded size", f"{size_of(size)}, {dataset.kind.kept}")
     return table
 
 
@@ -51,7 +51,7 @@ def columns(dataset: Dataset, features: Features) -> Table:
     if len(features.columns) > COLUMNS:
         table.add_row("...", f"and {len(features.columns) - COLUMNS:,} more columns", "")
     table.add_section()
-    table.add_row("all", f"{len(features):,} rows", dataset.kept)
+    table.add_row("all", f"{len(features):,} rows", dataset.kind.kept)
     return table
 
 
@@ -107,7 +107,7 @@ def _problems(dataset: Dataset, split: Split | None) -> Iterator[tuple[str, int,
         yield "duplicates with different labels", len(conflicting), conflicting
     if split is not None and len(leaked := leaks(dataset, split)):
         yield f"test {dataset.unit.many} also in the training set", len(leaked), [_name(dataset, row) for row in leaked]
-    if dataset.features is None:
+    if dataset.kind.table is None:
         yield from _empty_images(dataset)
     labels = dataset.labels.numpy()
     absent = np.setdiff1d(np.arange(len(dataset.classes)), labels[dataset.train])
@@ -141,11 +141,11 @@ def plan(dataset: Dataset, split: Split, config: Config) -> Table:
     table.add_row("network", network(config))
     table.add_row("steps", f"{optim.steps:,}")
     table.add_row(f"{unit.many} per step", f"{optim.labelled} labelled and {config.unlabelled} unlabelled")
-    if dataset.features is not None:
+    if dataset.kind.table is not None:
         strong = f"noise up to {config.features.noise:g}, dropout up to {config.features.dropout:g}"
         table.add_row("strong views", f"{strong}, mixing up to {config.features.mixing:g} (features.*)")
-    flips = "random horizontal flips" if config.augment.flip else "no horizontal flips"
-    if dataset.features is None:
+    else:
+        flips = "random horizontal flips" if config.augment.flip else "no horizontal flips"
         table.add_row("augmentation", f"{flips} (augment.flip); `cotrain data show` draws examples")
     for line in warnings_about(dataset, split, config):
         table.add_row("warning", Text(line))

@@ -7,10 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cotrain.audit.near_duplicates import Pair, across, contradicting, near_duplicates
-from cotrain.audit.neighbours import Neighbours, neighbours_of
+from cotrain.audit.neighbours import Neighbours
 from cotrain.audit.outliers import by_neighbours, share_of_strangers, smallest_rate, training_p_values
 from cotrain.audit.shares import estimate_shares
-from cotrain.data import Dataset, Split
+from cotrain.data import Dataset
+from cotrain.training.experiment import Experiment
 
 LISTED = 5  # examples per line
 QUICK = 2_000  # images whose features are computed without asking
@@ -18,11 +19,10 @@ SUSPICIOUS = 0.1  # share of images of no class from which on there is a warning
 RARE = 0.02  # estimated share of a rare class, at most
 
 
-def features_table(dataset: Dataset, split: Split, seed: int) -> Table:
-    """The dataset has its bank."""
+def features_table(experiment: Experiment) -> Table:
     table = Table("found in the features", "count", "examples", title="Before training", title_justify="left")
     table.columns[1].justify = "right"
-    rows = [*_pairs(dataset, split), *_strangers(dataset, split, seed)]
+    rows = [*_pairs(experiment), *_strangers(experiment)]
     for what, count, examples in rows:
         table.add_row(what, count, Text("\n".join(examples)))
     if not rows:
@@ -33,10 +33,11 @@ def features_table(dataset: Dataset, split: Split, seed: int) -> Table:
 Line = tuple[str, str, Sequence[str]]
 
 
-def _pairs(dataset: Dataset, split: Split) -> Iterator[Line]:
-    assert dataset.bank is not None
+def _pairs(experiment: Experiment) -> Iterator[Line]:
+    dataset, split, bank = experiment.dataset, experiment.split, experiment.kind.bank
+    assert bank is not None
     rows = np.sort(np.concatenate([split.trained_on, np.array([*split.valid, *split.test], np.int64)]))
-    pairs = near_duplicates(dataset.bank, rows, dataset.hashes)
+    pairs = near_duplicates(bank, rows, dataset.hashes)
     if pairs:
         yield "near-duplicates", f"{len(pairs):,}", [_words(dataset, pair) for pair in pairs[:LISTED]]
     if wrong := contradicting(pairs, dataset.labels.numpy()):
@@ -50,13 +51,14 @@ def _pairs(dataset: Dataset, split: Split) -> Iterator[Line]:
         yield "test images with a near-duplicate in training", f"{len(leaked):,}", names
 
 
-def _strangers(dataset: Dataset, split: Split, seed: int) -> Iterator[Line]:
-    assert dataset.bank is not None
+def _strangers(experiment: Experiment) -> Iterator[Line]:
+    dataset, split, bank = experiment.dataset, experiment.split, experiment.kind.bank
+    assert bank is not None
     unlabelled = np.setdiff1d(split.unlabelled, split.labelled).astype(np.int64)
     if not len(unlabelled):
         return
-    known = neighbours_of(dataset, split, seed)
-    p_values = training_p_values(known, by_neighbours(known), dataset.bank, unlabelled)
+    known = experiment.neighbours
+    p_values = training_p_values(known, by_neighbours(known), bank, unlabelled)
     share = share_of_strangers(p_values, len(known.labelled))
     if share >= SUSPICIOUS:
         strangest = unlabelled[np.argsort(p_values, kind="stable")[:LISTED]]

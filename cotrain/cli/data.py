@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 from cyclopts import App, Parameter, validators
 
 from cotrain.cli import check
@@ -13,12 +14,11 @@ from cotrain.config import Config
 from cotrain.config.defaults import configured_for_fit, opened
 from cotrain.data import Dataset, Split, check_complete, draw_split
 from cotrain.data.fetch import fetch
-from cotrain.fitting.bank import with_bank
 from cotrain.fitting.messages import warnings_about
-from cotrain.networks import build_trunk
 from cotrain.progress import say, terminal
 from cotrain.storage.writing import write_json
 from cotrain.training.checks import check_trainable
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.types import UserError
 
 data_app = App(name="data", help="Fetch, check, show and split images.")
@@ -59,25 +59,27 @@ def check_command(data: str, *, features: bool | None = None, options: Options |
     options = options or Options()
     dataset, config = _opened(data, options, skip_unreadable=True)
     split, refusal = _try_split(dataset, config)
+    prepared = Prepared(config, dataset, console=console, augmented=False)
     console.print(check.overview(dataset))
     console.print(check.classes(dataset, split))
     console.print(check.problems(dataset, split))
     try:
         if not options.data_settings.skip_unreadable:
             check_complete(dataset)
-        check_trainable(config, dataset)
+        check_trainable(prepared)
     except UserError as error:
         refusal = refusal or error
     if split is None or refusal is not None:
         raise UserError(f"fit would refuse: {refusal}")
     if features is not False:
-        _check_features(dataset, split, config, asked=features is True)
+        _check_features(prepared, split, asked=features is True)
     console.print(check.plan(dataset, split, config))
 
 
-def _check_features(dataset: Dataset, split: Split, config: Config, *, asked: bool) -> None:
+def _check_features(prepared: Prepared, split: Split, *, asked: bool) -> None:
     """Near-duplicates, images of no class and rare classes, if the network has a frozen trunk."""
-    if dataset.features is not None or build_trunk(config, len(dataset.classes), dataset.shape) is None:
+    config, dataset = prepared.config, prepared.dataset
+    if prepared.trunk is None:
         if asked:
             raise UserError(f"--features needs a pretrained network with a frozen trunk, not {config.model.backbone}")
         return
@@ -87,8 +89,8 @@ def _check_features(dataset: Dataset, split: Split, config: Config, *, asked: bo
             f"near-duplicates and images of no class are not looked for: --features computes {images:,} features",
         )
         return
-    banked = with_bank(dataset, config, console, augmented=False)
-    console.print(features_table(banked, split, config.run.seed))
+    experiment = Experiment(config, dataset, split, torch.device("cpu"), prepared=prepared)
+    console.print(features_table(experiment))
 
 
 def _opened(data: str, options: Options, **changes: bool) -> tuple[Dataset, Config]:

@@ -6,10 +6,10 @@ from typing import Annotated
 from cotrain.cli.options import Flag
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
-from cotrain.fitting.bank import with_bank
 from cotrain.fitting.evaluate import evaluate
 from cotrain.progress import terminal
 from cotrain.runs.run import Run
+from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
 
 console = terminal()
@@ -51,5 +51,5 @@ def evaluate_command(
     if data is None and not is_openable(source):
         raise UserError(opened.data_missing)
     dataset = open_data(source, settings, memory=memory, console=console)
-    dataset = with_bank(dataset, opened.config, console, augmented=False)
+    dataset = Prepared(opened.config, dataset, console=console, augmented=False).with_bank(dataset)
     console.print(result_table(opened, evaluate(opened, dataset)))

@@ -8,9 +8,9 @@ from typing import Annotated
 from cotrain.cli.options import Flag
 from cotrain.data import Dataset, DataSettings, is_openable, open_data
 from cotrain.evaluation.calibration import BINS
-from cotrain.fitting.bank import with_bank
 from cotrain.progress import say, terminal
 from cotrain.runs.run import Run
+from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
 
 console = terminal()
@@ -87,7 +87,7 @@ def data_of(
     try:
         dataset = open_once(source, settings.for_reading)
         run.check_data(dataset)
-        dataset = with_bank(dataset, run.config, console, augmented=False)
+        dataset = Prepared(run.config, dataset, console=console, augmented=False).with_bank(dataset)
     except UserError as error:
         if data is not None or labels is not None:
             raise

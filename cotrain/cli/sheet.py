@@ -25,7 +25,7 @@ def draw_sheet(
     dataset: Dataset, policy: Policy, *, weak: int = 2, strong: int = 3, each: int = 2, classes: int = 20, seed: int = 0
 ) -> Image.Image:
     """`each` training images of every class, and as many unlabelled ones, with their views side by side."""
-    rng, held = np.random.default_rng(seed), dataset.pixels
+    rng, held = np.random.default_rng(seed), dataset.kind.pixels
     chosen = _choose(dataset, each, classes, rng)
     rows = np.concatenate([some for _, some in chosen])
     height, width, channels = dataset.shape

@@ -15,11 +15,11 @@ from rich.console import Console
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
 from cotrain.device import pick_device
-from cotrain.fitting.bank import with_bank
 from cotrain.progress import counted
 from cotrain.runs.schema import File, Number
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import make_folder, write_json
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.state import pool_of
 from cotrain.training.timing import Pace, pace
 from cotrain.types import Pool, UserError
@@ -128,8 +128,9 @@ class Planning:
 
     def _pace(self, name: str, console: Console) -> Pace:
         config = self.configs[name]
-        dataset = with_bank(self.dataset, config, console)
-        return pace(config, dataset, self.split, pick_device(config.run.device), patience=PATIENCE)
+        prepared = Prepared(config, self.dataset, console=console)
+        experiment = Experiment(config, self.dataset, self.split, pick_device(config.run.device), prepared=prepared)
+        return pace(experiment, PATIENCE)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -20,13 +20,14 @@ from cotrain.comparison.statistics import in_words, paired, spread
 from cotrain.config import PER_METHOD, Config
 from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset, Split, draw_split
+from cotrain.device import pick_device
 from cotrain.fitting.fit import Job, trained
 from cotrain.methods import METHODS, method_class
 from cotrain.progress import clock, say
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures
 from cotrain.training.checks import check_batches, check_trainable
-from cotrain.training.distributed import ALONE
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.types import UserError
 
 LAST_EVALUATIONS = 5
@@ -117,7 +118,7 @@ class Comparison:
         named = [replace(contender, settings={**for_all, **contender.settings}) for contender in contenders]
         comparison = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
         for contender in comparison.contenders:
-            check_trainable(contender.config(base), dataset)
+            check_trainable(Prepared(contender.config(base), dataset))
             check_batches(contender.config(base), dataset, comparison.split(first))
         return comparison
 
@@ -179,7 +180,7 @@ class Comparison:
             try:
                 run = self._begun(contender, seed, plan) or self._create(contender, seed, plan)
                 with run.locked(WHOLE):
-                    trained(run, self.dataset, ALONE, console, part_of=Job(title, sum(seconds[number:])))
+                    trained(run, self._experiment(run, console), console, part_of=Job(title, sum(seconds[number:])))
                 finished(plan)
             except Busy:
                 say(console, f"{title}: another process is training it")
@@ -207,6 +208,10 @@ class Comparison:
     def _create(self, contender: Contender, seed: int, plan: Mapping[str, Length]) -> Run:
         config, command = self._config(contender, seed, plan), shlex.join(sys.argv)
         return Run.create(self.run_folder(contender, seed), config, self.split(seed), command)
+
+    def _experiment(self, run: Run, console: Console) -> Experiment:
+        prepared = Prepared(run.config, self.dataset, console=console)
+        return Experiment(run.config, self.dataset, run.split, pick_device(run.config.run.device), prepared=prepared)
 
     def _is_whole(self, contender: Contender, seed: int) -> bool:
         """A process killed after writing the result may leave a run without its report or TensorBoard figures."""

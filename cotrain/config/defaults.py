@@ -15,7 +15,6 @@ from cotrain.model.named import is_pretrained
 
 PHOTOS, FROM_SCRATCH = "photos", "small32"  # the recipes for a pretrained network and for one from scratch
 ROUTED = "routed32"  # the latter with routed views, which learn more in the same time
-TABLE = "features"  # the recipe for tables
 PHOTOGRAPH = 48  # shorter side in pixels, from which on a grey image counts as a photograph
 VALID_SHARE, FEWEST_VALID, MOST_VALID = (
     0.2,
@@ -52,7 +51,7 @@ def configured_for_fit(
     """As `configured`. By default a network from scratch gets routed views and, if labels can be spared, validation
     images that tell whether the unlabelled images do harm."""
     asked = configured(dataset, config, preset, changes, recipe_from_scratch(changes, preset))
-    own_recipe = config is not None or dataset.source == "digits"
+    own_recipe = config is not None or dataset.recipe is not None
     if own_recipe or split is not None or "data.valid_share" in changes:
         return asked
     return asked.changed({"data.valid_share": share_to_spare(asked, dataset)})
@@ -65,7 +64,8 @@ def share_to_spare(config: Config, dataset: Dataset) -> float:
     (`data.labels`), the others come first.
     """
     settings, classes = config.data, len(dataset.classes)
-    if is_pretrained(config.model.backbone) or dataset.has_features or len(dataset.valid) or not config.wants_baseline:
+    on_features = is_pretrained(config.model.backbone) or dataset.kind.on_features
+    if on_features or len(dataset.valid) or not config.wants_baseline:
         return settings.valid_share
     train = dataset.labels.numpy()[dataset.train]
     known = np.bincount(train[train != UNLABELLED], minlength=classes)
@@ -84,10 +84,10 @@ def default_config(dataset: Dataset, changes: Mapping[str, Any], scratch: str = 
     Colour images and larger grey ones get a pretrained network, unless the user chose another one. The others get a
     network from scratch, by the recipe `scratch`.
     """
-    if dataset.features is not None:
-        return with_fewer(recipe_named(TABLE), dataset)
+    if dataset.kind.recipe is not None:
+        return with_fewer(recipe_named(dataset.kind.recipe), dataset)
     name = recipe_for_backbone(changes, scratch)
-    if name is None and (dataset.source == "digits" or not is_photographic(dataset)):
+    if name is None and (dataset.recipe is not None or not is_photographic(dataset)):
         return scratch_config(dataset, scratch)
     config = recipe_named(name or PHOTOS).changed({"augment.flip": dataset.mirror})
     return with_fewer(config, dataset)
@@ -100,9 +100,9 @@ def with_fewer(config: Config, dataset: Dataset) -> Config:
 
 
 def scratch_config(dataset: Dataset, name: str = FROM_SCRATCH) -> Config:
-    """The recipe for a network from scratch; the digits have their own."""
-    if dataset.source == "digits":
-        return recipe_named("digits")
+    """The recipe for a network from scratch; some data have their own."""
+    if dataset.recipe is not None:
+        return recipe_named(dataset.recipe)
     return recipe_named(name).changed({"augment.flip": dataset.mirror})
 
 

@@ -13,15 +13,12 @@ from torch import Tensor
 from cotrain.data.bank import Bank
 from cotrain.data.decode import content_hash
 from cotrain.data.feature_table import Features
-from cotrain.data.imagefile import ImageFile
+from cotrain.data.imagefile import Images
+from cotrain.data.kinds import Kind, kind_of
 from cotrain.types import Unit, UserError
 
 UNLABELLED = -1
-AT_ONCE = 512
-ENOUGH_FOR_STATISTICS = 50_000
 LONGEST_NAME = 1_000  # characters of a class name
-
-Images = Tensor | ImageFile  # images[rows] is a tensor for both
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,7 @@ class Dataset:
     unreadable: Mapping[str, str] = field(default_factory=dict)  # file -> why it could not be read
     missing: tuple[str, ...] = ()  # label table rows whose file does not exist
     notes: tuple[str, ...] = ()  # what the user should know about how the files were read
+    recipe: str | None = None  # the recipe that these data have of their own
     bank: Bank | None = None  # the features of the images, if the network has a frozen trunk
 
     @property
@@ -51,33 +49,13 @@ class Dataset:
         height, width, channels = self.images.shape[1:]
         return height, width, channels
 
-    @property
-    def features(self) -> Features | None:
-        """The rows of a table; None if the data are images."""
-        return self.images if isinstance(self.images, Features) else None
-
-    @property
-    def pixels(self) -> Images:
-        """The images; a table has none."""
-        if isinstance(self.images, Features):
-            raise UserError(f"{self.name} is a table of features; this needs images")
-        return self.images
-
-    @property
-    def has_features(self) -> bool:
-        """Whether the network takes features, of a table or of a frozen trunk, so that training takes seconds."""
-        return self.bank is not None or self.features is not None
+    @cached_property
+    def kind(self) -> Kind:
+        return kind_of(self.images, self.bank, self.name)
 
     @property
     def unit(self) -> Unit:
-        return Unit.IMAGE if self.features is None else Unit.ROW
-
-    @property
-    def kept(self) -> str:
-        """Where the images are kept, in words."""
-        if isinstance(self.images, Features):
-            return self.images.kept
-        return "in memory" if isinstance(self.images, Tensor) else "read from disk during training"
+        return self.kind.unit
 
     @cached_property
     def fingerprint(self) -> str:
@@ -88,30 +66,6 @@ class Dataset:
             digest.update(np.ascontiguousarray(array).data)
         digest.update("\0".join(self.classes).encode(errors="surrogateescape"))
         return digest.hexdigest()
-
-    def pixel_statistics(self, rows: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel over these images, for pixels scaled to [0, 1].
-
-        Of a table: of each column. A large set is represented by evenly spaced images.
-        """
-        rows = evenly(rows, ENOUGH_FOR_STATISTICS)
-        if isinstance(self.images, Features):
-            return self.images.statistics(rows)
-        levels, channels = np.arange(256) / 255, self.shape[-1]
-        counts = np.zeros((channels, 256), np.int64)
-        for part in np.array_split(rows, len(rows) // AT_ONCE + 1):
-            pixels = self.images[part].numpy()
-            for channel in range(channels):
-                counts[channel] += np.bincount(pixels[..., channel].ravel(), minlength=256)
-        share = counts / counts.sum(axis=1, keepdims=True)
-        mean = share @ levels
-        std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
-        return mean.tolist(), [value or 1.0 for value in std.tolist()]
-
-
-def evenly(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """At most `most` of the rows, evenly spaced."""
-    return rows[:: max(1, -(-len(rows) // most))]
 
 
 def from_arrays(
@@ -125,6 +79,7 @@ def from_arrays(
     source: str | None = None,
     layout: str = "arrays",
     mirror: bool = True,
+    recipe: str | None = None,
 ) -> Dataset:
     """Make a dataset from uint8 images (N, h, w) or (N, h, w, c) and integer labels, with -1 for unlabelled images."""
     parts = {"train": (images, labels), "valid": valid, "test": test}
@@ -167,6 +122,7 @@ def from_arrays(
         source=source,
         layout=layout,
         mirror=mirror,
+        recipe=recipe,
     )
 
 

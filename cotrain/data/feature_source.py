@@ -1,18 +1,14 @@
 """Batches of views of the rows of a table. Rows and views depend only on (seed, step)."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.augment.rows import FeaturePolicy, changed, draw_strong_features, draw_weak_features
-from cotrain.data.dataset import Dataset
+from cotrain.augment.rows import changed, draw_strong_features, draw_weak_features
 from cotrain.data.inputs import FeatureInputs
-from cotrain.data.source import BatchSource
-from cotrain.data.split import Split
-from cotrain.types import Batch, Views
+from cotrain.data.source import BatchSource, Drawing
+from cotrain.types import Batch, Pool
 
 Floats = NDArray[np.float32]
 
@@ -22,11 +18,9 @@ class FeatureSource(BatchSource):
 
     inputs: FeatureInputs
 
-    def __init__(self, dataset: Dataset, split: Split, policy: FeaturePolicy, views: Views, **sizes: Any) -> None:
-        super().__init__(dataset, split, views, **sizes)
-        assert dataset.features is not None
-        self.policy, self.categorical = policy, dataset.features.categorical
-        self.inputs = FeatureInputs(dataset.features, *dataset.pixel_statistics(self.unlabelled_rows))
+    def __init__(self, inputs: FeatureInputs, pool: Pool, drawing: Drawing, device: torch.device) -> None:
+        super().__init__(pool, drawing, device)
+        self.inputs, self.policy, self.categorical = inputs, drawing.rows, inputs.features.categorical
 
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
         rng, wanted = np.random.default_rng((self.seed, step)), self.views

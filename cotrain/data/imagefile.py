@@ -113,6 +113,9 @@ def _read(file: FileIO, start: int, length: int) -> bytes:
     return file.read(length)
 
 
+Images = Tensor | ImageFile  # images[rows] is a tensor for both
+
+
 def _digest(facts: bytes) -> bytes:
     return hashlib.blake2b(facts, digest_size=DIGEST).digest()
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cotrain.augment import Policy, draw_plain, normalised
 from cotrain.data.bank import Bank
-from cotrain.data.dataset import Images
 from cotrain.data.feature_table import Features, standardised
+from cotrain.data.imagefile import Images
 from cotrain.ops import one_hot, widest
 
 PIXELS_AT_ONCE = 500 * 32 * 32

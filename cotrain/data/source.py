@@ -1,9 +1,9 @@
 """Batches. Rows and views depend only on (seed, step), so resuming needs no loader state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -11,12 +11,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import Draw, Policy, ctaugment, draw_plain, draw_strong, draw_weak, normalised, pixels
+from cotrain.augment.rows import FeaturePolicy
 from cotrain.data.bank import choose_views
-from cotrain.data.dataset import Dataset, Images
+from cotrain.data.imagefile import Images
 from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, near
-from cotrain.data.split import Split
 from cotrain.progress import needed_and_free
-from cotrain.types import NOTHING, Batch, UserError, Views
+from cotrain.types import NOTHING, Batch, Pool, UserError, Views
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How the batch of a step is drawn, and what its views are."""
+
+    views: Views
+    labelled: int
+    unlabelled: int
+    seed: int = 0
+    balanced: bool = False  # labelled images of all classes are drawn equally often, however many there are of each
+    images: Policy = field(default_factory=Policy)  # how images are augmented
+    rows: FeaturePolicy = field(default_factory=FeaturePolicy)  # how rows of a table are
+    part: tuple[int, int] = (0, 1)  # (rank, ranks)
 
 
 class BatchSource(ABC):
@@ -27,32 +41,19 @@ class BatchSource(ABC):
 
     inputs: Inputs
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        split: Split,
-        views: Views,
-        *,
-        labelled: int,
-        unlabelled: int,
-        seed: int,
-        device: torch.device,
-        balanced: bool = False,
-        weights: NDArray[np.float64] | None = None,
-    ) -> None:
-        """`balanced` draws labelled images of all classes equally often, however many there are of each.
-
-        Among the labelled images of a class, each is drawn in proportion to its weight.
-        """
-        self.labels = dataset.labels.to(device)
-        self.labelled_rows = np.asarray(split.labelled)
-        self.chances = equal_chances(dataset.labels.numpy()[self.labelled_rows]) if balanced else None
-        self.exchange = None if weights is None else Exchange(dataset.labels.numpy()[self.labelled_rows], weights)
-        self.unlabelled_rows = np.asarray(split.unlabelled)
-        self.views = views
+    def __init__(self, pool: Pool, drawing: Drawing, device: torch.device) -> None:
+        """Among the labelled images of a class, each is drawn in proportion to its weight in the pool."""
+        labels, self.labelled_rows = pool.labels.numpy(), pool.labelled.numpy()
+        self.labels = torch.full((pool.images,), -1)
+        self.labels[pool.labelled] = pool.labels
+        self.labels = self.labels.to(device)
+        self.chances = equal_chances(labels) if drawing.balanced else None
+        self.exchange = None if pool.weights is None else Exchange(labels, pool.weights.numpy())
+        self.unlabelled_rows = pool.unlabelled.numpy()
+        self.views = drawing.views
         self.passes: dict[int, NDArray[np.int64]] = {}  # the current pass number and its shuffled unlabelled rows
-        self.labelled, self.unlabelled = labelled, unlabelled
-        self.seed, self.device = seed, device
+        self.labelled, self.unlabelled = drawing.labelled, drawing.unlabelled
+        self.seed, self.device = drawing.seed, device
 
     @abstractmethod
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
@@ -141,38 +142,21 @@ class Exchange:
 class Source(BatchSource):
     """Makes the views of a step's images from their pixels.
 
-    `part` is (rank, ranks). All ranks draw the same images, and each makes only the views of its own rows, every
-    `ranks`-th; the others are zeros, unless the method needs all views. Pixels are normalised by the mean and standard
-    deviation of the unlabelled images, unless `statistics` gives those of a pretrained network.
+    All ranks draw the same images, and each makes only the views of its own rows, every `ranks`-th; the others are
+    zeros, unless the method needs all views.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        split: Split,
-        policy: Policy,
-        views: Views,
-        *,
-        labelled: int,
-        unlabelled: int,
-        seed: int,
-        device: torch.device,
-        part: tuple[int, int] = (0, 1),
-        statistics: tuple[Sequence[float], Sequence[float]] | None = None,
-        balanced: bool = False,
-        weights: NDArray[np.float64] | None = None,
-    ) -> None:
-        sizes = {"labelled": labelled, "unlabelled": unlabelled, "seed": seed}
-        super().__init__(dataset, split, views, **sizes, device=device, balanced=balanced, weights=weights)
-        images = dataset.pixels
+    def __init__(self, inputs: ImageInputs, pool: Pool, drawing: Drawing, device: torch.device) -> None:
+        super().__init__(pool, drawing, device)
+        images, views, policy = inputs.images, drawing.views, drawing.images
         check_fits(images, device)
         self.images = images.to(device) if isinstance(images, Tensor) else images
         self.policy = policy
         changes = {} if views.labelled_operations is None else {"operations": views.labelled_operations}
         self.labelled_policy = policy.model_copy(update=changes)
-        self.own = slice(None) if views.whole else slice(part[0], None, part[1])
-        self.mean, self.std = statistics or dataset.pixel_statistics(self.unlabelled_rows)
-        self.inputs = ImageInputs(self.images, self.mean, self.std)
+        self.own = slice(None) if views.whole else slice(drawing.part[0], None, drawing.part[1])
+        self.mean, self.std = inputs.mean, inputs.std
+        self.inputs = replace(inputs, images=self.images)
 
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
         rng = np.random.default_rng((self.seed, step))
@@ -257,11 +241,9 @@ def check_fits(images: Images, device: torch.device) -> None:
 class BankSource(BatchSource):
     """Draws the views of a step's images from a bank."""
 
-    def __init__(self, dataset: Dataset, split: Split, views: Views, **sizes: Any) -> None:
-        super().__init__(dataset, split, views, **sizes)
-        assert dataset.bank is not None
-        self.bank = dataset.bank
-        self.inputs = BankInputs(self.bank)
+    def __init__(self, inputs: BankInputs, pool: Pool, drawing: Drawing, device: torch.device) -> None:
+        super().__init__(pool, drawing, device)
+        self.inputs, self.bank = inputs, inputs.bank
 
     def batch(self, step: int, rates: Tensor | None = None) -> Batch:
         rng, wanted = np.random.default_rng((self.seed, step)), self.views

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,8 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotrain.data.inputs import Inputs
+from cotrain.graph import Graphs
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities, error_percent, evaluating
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Looking:
     net: MultiHead
     inputs: Inputs
     next_rows: Callable[[], NDArray[np.int64]]  # of `upcoming`
+    graphs: Graphs
 
     def __call__(self, rows: Tensor) -> Tensor:
         return head_logits(self.net, self.inputs, rows.numpy(), extra=True)
@@ -50,6 +56,9 @@ class Looking:
             for part in rows.split(self.inputs.at_once(self.net)):
                 found.append(self.net.trunk(self.inputs.plain(part.numpy(), device)).float().mean(dim=(2, 3)).cpu())
         return torch.cat(found)
+
+    def graph(self, features: Tensor, neighbours: int) -> "csr_array":
+        return self.graphs.of(features, neighbours)
 
     def upcoming(self) -> Tensor:
         return torch.from_numpy(self.next_rows())

@@ -2,37 +2,39 @@
 on the features of a frozen trunk, logistic regression."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split
+from cotrain.data import Split
+from cotrain.data.kinds import Kind
 from cotrain.fitting.evaluate import evaluate
+from cotrain.inference.model import model_trained
 from cotrain.methods.supervised import Supervised
 from cotrain.model import MultiHead
 from cotrain.model.pretrained import Standardise
 from cotrain.networks import build_network
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
-from cotrain.training.distributed import Ranks
+from cotrain.training.experiment import Experiment
 from cotrain.training.logistic import fit_logistic
 from cotrain.training.loop import train
-from cotrain.training.state import inputs_of, measure_features, write_model
-
-Baselines = dict[str, dict[str, float | None]]  # name -> test error and seconds
+from cotrain.training.state import measure_features, write_model
 
 
-def has_baseline(run: Run, dataset: Dataset) -> bool:
+def has_baseline(config: Config, split: Split, kind: Kind) -> bool:
     """False if nothing needs it: no comparison on held-out labelled images, and no warm start.
 
     On features it is cheap and always there.
     """
-    held_out = bool(run.split.test or run.split.valid)
-    return run.config.wants_baseline and (held_out or dataset.has_features or run.config.run.warm_start)
+    held_out = bool(split.test or split.valid)
+    return config.wants_baseline and (held_out or kind.on_features or config.run.warm_start)
 
 
 def baseline_config(config: Config) -> Config:
@@ -47,61 +49,91 @@ def logistic_config(config: Config) -> Config:
     return config.model_copy(update={"method": Supervised(heads=1), "model": model})
 
 
-def uses_logistic(config: Config, dataset: Dataset) -> bool:
+def uses_logistic(experiment: Experiment) -> bool:
     """Only the rows of a table and the pooled features of a frozen trunk are vectors."""
-    vectors = dataset.features is not None or (dataset.bank is not None and dataset.bank.shape[1:] == (1, 1))
-    return config.wants_baseline and vectors
+    return experiment.config.wants_baseline and experiment.kind.are_vectors
 
 
-def logistic_net(config: Config, dataset: Dataset, split: Split) -> MultiHead:
+def logistic_net(experiment: Experiment) -> MultiHead:
     """Logistic regression as a network with one linear head."""
-    chosen, inputs = logistic_config(config), inputs_of(config, dataset, split)
+    dataset, split, inputs = experiment.dataset, experiment.split, experiment.inputs
+    chosen = logistic_config(experiment.config)
     net = build_network(chosen, len(dataset.classes), dataset.shape[-1]).eval().requires_grad_(False)
     measure_features(net, inputs, np.asarray(split.unlabelled), torch.device("cpu"))
     (scale,) = (module for module in net.modules() if isinstance(module, Standardise))
     rows = np.asarray(split.labelled)
     features = scale(inputs.plain(rows, torch.device("cpu")).flatten(1)).numpy()
-    fit_logistic(net, features, dataset.labels[rows].numpy(), config.run.seed)
+    fit_logistic(net, features, dataset.labels[rows].numpy(), chosen.run.seed)
     return net
 
 
-def fit_baselines(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks, console: Console) -> Baselines:
-    """Train the baselines in folders of their own inside the run. Returns their test errors and seconds."""
+@dataclass(frozen=True)
+class Baseline:
+    """A finished baseline. One that an earlier process trained has no network here."""
 
-    def labelled_only(baseline: Run) -> float:
-        return train(baseline, dataset, device, console, "baseline", ranks).seconds
+    run: Run
+    result: Mapping[str, Any]
+    net: MultiHead | None
 
-    def logistic(baseline: Run) -> float:
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        return {"error": self.result["test_error"], "seconds": self.result.get("seconds")}
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        if self.net is None:
+            return self.run.read_model()[0]
+        return {name: tensor.cpu() for name, tensor in self.net.state_dict().items()}
+
+
+def fit_baselines(run: Run, experiment: Experiment, console: Console) -> dict[str, Baseline]:
+    """Train the baselines in folders of their own inside the run."""
+
+    def labelled_only(baseline: Run) -> tuple[MultiHead | None, float]:
+        state = train(baseline, experiment.with_config(baseline.config), console, "baseline")
+        return state.average.net, state.seconds
+
+    def logistic(baseline: Run) -> tuple[MultiHead | None, float]:
+        nets: list[MultiHead] = []
+
         def fit() -> float:
             began = time.monotonic()
-            net = logistic_net(run.config, dataset, run.split)
-            write_model(net, baseline, dataset, inputs_of(run.config, dataset, run.split))
+            nets.append(logistic_net(experiment))
+            write_model(nets[0], baseline, experiment.given, experiment.inputs)
             return time.monotonic() - began
 
-        return ranks.from_first(fit)
+        seconds = experiment.ranks.from_first(fit)
+        return (nets[0] if nets else None), seconds
 
-    found = {LABELLED_ONLY: _fitted(run, LABELLED_ONLY, baseline_config(run.config), labelled_only, dataset, ranks)}
-    if uses_logistic(run.config, dataset):
-        found[LOGISTIC] = _fitted(run, LOGISTIC, logistic_config(run.config), logistic, dataset, ranks)
+    found = {LABELLED_ONLY: _fitted(run, LABELLED_ONLY, baseline_config(run.config), labelled_only, experiment)}
+    if uses_logistic(experiment):
+        found[LOGISTIC] = _fitted(run, LOGISTIC, logistic_config(run.config), logistic, experiment)
     return found
 
 
 def _fitted(
-    run: Run, name: str, config: Config, fit: Callable[[Run], float], dataset: Dataset, ranks: Ranks
-) -> dict[str, float | None]:
-    folder = run.folder / name
+    run: Run,
+    name: str,
+    config: Config,
+    fit: Callable[[Run], tuple[MultiHead | None, float]],
+    experiment: Experiment,
+) -> Baseline:
+    ranks, folder = experiment.ranks, run.folder / name
 
-    def finish(baseline: Run, seconds: float) -> dict[str, Any]:
-        result = {**evaluate(baseline, dataset, keep=True), "steps": config.optim.steps, "seconds": round(seconds, 1)}
+    def finish(baseline: Run, net: MultiHead | None, seconds: float) -> dict[str, Any]:
+        assert net is not None  # this is the first rank
+        model = model_trained(net, baseline.config, experiment.dataset, experiment.inputs, experiment.trunk)
+        found = evaluate(baseline, experiment.dataset, model=model, keep=True)
+        result = {**found, "steps": config.optim.steps, "seconds": round(seconds, 1)}
         baseline.finish(result)
         return result
 
     baseline = ranks.from_first(lambda: _opened(folder, config, run)).with_network_of(run.config)
-    result = ranks.from_first(lambda: baseline.result)
+    result, net = ranks.from_first(lambda: baseline.result), None
     if result is None:
-        seconds = fit(baseline)
-        result = ranks.from_first(lambda: finish(baseline, seconds))
-    return {"error": result["test_error"], "seconds": result.get("seconds")}
+        net, seconds = fit(baseline)
+        result = ranks.from_first(lambda: finish(baseline, net, seconds))
+    return Baseline(baseline, result, net)
 
 
 def _opened(folder: Path, config: Config, run: Run) -> Run:

@@ -17,19 +17,21 @@ from rich.console import Console
 from torch import Tensor
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split
+from cotrain.data import Split
+from cotrain.data.kinds import Kind
 from cotrain.evaluation.outputs import error_interval, head_logits
 from cotrain.evaluation.verdict import CHANCE, RESAMPLES, sign_test
 from cotrain.fitting.baseline import baseline_config, logistic_net, uses_logistic
 from cotrain.fitting.rivals import rivals_of
+from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.progress import counted
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.reading import read_arrays, reason
 from cotrain.storage.writing import write_whole
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 from cotrain.types import UserError
 
 OURS = "method"
@@ -52,9 +54,9 @@ class Estimate:
     high: float
 
 
-def is_cross_validated(config: Config, dataset: Dataset) -> bool:
+def is_cross_validated(config: Config, kind: Kind) -> bool:
     """On features, training takes seconds, so that it can be repeated."""
-    return config.run.baseline and config.run.repeats > 0 and dataset.has_features
+    return config.run.baseline and config.run.repeats > 0 and kind.on_features
 
 
 def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) -> list[Fold]:
@@ -78,20 +80,18 @@ def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) 
     return found
 
 
-def cross_validate(
-    run: Run, dataset: Dataset, device: torch.device, console: Console
-) -> tuple[dict[str, Any], Outputs] | None:
+def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[dict[str, Any], Outputs] | None:
     """Errors of the method and its baselines over held-out labels; None if there are too few labels to tell.
 
     Also the method's outputs for each held-out label, from the first repeat.
 
     Finished folds are kept in the run's folder, so that an interrupted run repeats none of them.
     """
-    config = run.config
+    config, dataset = run.config, experiment.dataset
     folds = folds_of(run.split, dataset.labels, config.run.folds, config.run.repeats, config.run.seed)
     if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
         return None
-    trainers: dict[str, Trainer] = {**trainers_of(config, dataset, device), **rivals_of(config, dataset)}
+    trainers: dict[str, Trainer] = {**trainers_of(experiment), **rivals_of(experiment)}
     path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():
@@ -112,25 +112,25 @@ def cross_validate(
 Trainer = Callable[[Split, NDArray[np.int64]], Tensor]  # split, rows -> logits (H, n, C)
 
 
-def trainers_of(config: Config, dataset: Dataset, device: torch.device) -> dict[str, Trainer]:
-    """How the method and each baseline are trained on a fold: as the final models, with fewer labels."""
+def trainers_of(experiment: Experiment) -> dict[str, Trainer]:
+    """How the method and each baseline are trained on a fold: as the final models, with fewer labels.
 
-    def of(config: Config) -> Trainer:
-        def train(split: Split, rows: NDArray[np.int64]) -> Tensor:
-            net = trained_net(config, dataset, split, device)
-            return head_logits(net, inputs_of(config, dataset, split), rows)
+    Only in this process, whatever the other ranks do.
+    """
 
-        return train
+    def outputs(train: Callable[[Experiment], MultiHead], whole: Experiment) -> Trainer:
+        def trained(split: Split, rows: NDArray[np.int64]) -> Tensor:
+            fold = whole.with_split(split)
+            return head_logits(train(fold), fold.inputs, rows)
 
-    def logistic(split: Split, rows: NDArray[np.int64]) -> Tensor:
-        net = logistic_net(config, dataset, split)
-        return head_logits(net, inputs_of(config, dataset, split), rows)
+        return trained
 
-    trainers = {OURS: of(config)}
+    alone, config = experiment.alone(), experiment.config
+    trainers = {OURS: outputs(trained_net, alone)}
     if config.method.views.any_unlabelled:
-        trainers[LABELLED_ONLY] = of(baseline_config(config))
-    if uses_logistic(config, dataset):
-        trainers[LOGISTIC] = logistic
+        trainers[LABELLED_ONLY] = outputs(trained_net, alone.with_config(baseline_config(config)))
+    if uses_logistic(experiment):
+        trainers[LOGISTIC] = outputs(logistic_net, alone)
     return trainers
 
 

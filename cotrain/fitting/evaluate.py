@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from cotrain.data import Dataset
-from cotrain.data.dataset import evenly
+from cotrain.data.kinds import evenly
 from cotrain.evaluation.calibration import fitted_on
 from cotrain.evaluation.head_stats import warnings_of_heads, warnings_of_log
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import verdict
-from cotrain.inference.model import model_of
+from cotrain.inference.model import Model, model_of
 from cotrain.ops import all_agree
 from cotrain.runs.log import read_log
 from cotrain.runs.run import SCORES, Run
@@ -25,14 +25,16 @@ from cotrain.types import Unit
 AGREEMENT_IMAGES = 10_000  # unlabelled images, at most
 
 
-def evaluate(run: Run, dataset: Dataset, *, keep: bool = False, held_out: Outputs | None = None) -> dict[str, Any]:
+def evaluate(
+    run: Run, dataset: Dataset, *, model: Model | None = None, keep: bool = False, held_out: Outputs | None = None
+) -> dict[str, Any]:
     """Errors and calibration on the test images, and how often the heads agree on unlabelled images.
 
     A temperature is fitted on the validation images, or on `held_out` labelled images from cross-validation. `keep`
-    stores the outputs for all of them in the run's folder.
+    stores the outputs for all of them in the run's folder. `model` is the run's own, if it is known already.
     """
     run.check_data(dataset)
-    model = model_of(run)
+    model = model or model_of(run)
     unlabelled = model.logits_of(dataset, evenly(np.asarray(run.split.unlabelled), AGREEMENT_IMAGES))
     predicted = unlabelled.argmax(dim=-1)
     parts = {

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.audit.neighbours import neighbours_of
 from cotrain.audit.outliers import (
     Belonging,
     ByHeads,
@@ -26,13 +25,13 @@ from cotrain.audit.outliers import (
 from cotrain.audit.shares import Estimated, estimate_shares
 from cotrain.audit.suspects import Suspect, suspects_of
 from cotrain.data import Dataset
-from cotrain.inference.model import Model, model_of
+from cotrain.inference.model import Model
 from cotrain.ops import ensemble_probabilities
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import class_cell, csv_line, safe_path
 from cotrain.storage.writing import write_pieces
-from cotrain.training.selection import Selection, selection_of
+from cotrain.training.experiment import Experiment
 from cotrain.types import Unit
 
 AT_ONCE = 8_192  # images whose logits are in memory
@@ -57,15 +56,13 @@ class Strangers:
         return len(self.belonging.held_out)
 
 
-def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, Any]:
+def findings(run: Run, experiment: Experiment, model: Model, held_out: Outputs | None) -> dict[str, Any]:
     """Write the two lists and what `predict` needs, and return what result.json says of them.
 
     `held_out` are the outputs for labelled images of heads trained without their labels, if there are any.
     """
-    config, rule = run.config, run.config.run.ensemble
-    model = model_of(run)
-    chosen = selection_of(config, dataset, run.split)
-    found = strangers_of(run, dataset, model, chosen, held_out)
+    dataset, chosen, rule = experiment.dataset, experiment.selection, run.config.run.ensemble
+    found = strangers_of(run, experiment, model, held_out)
     write_belonging(run.belonging_path, found.belonging)
     predicted, left_out = found.predicted, np.isin(found.rows, chosen.left_out)
     _write(run.folder / DOES_NOT_BELONG, STRANGERS, _stranger_rows(found, left_out, dataset))
@@ -102,15 +99,13 @@ def findings(run: Run, dataset: Dataset, held_out: Outputs | None) -> dict[str, 
     }
 
 
-def strangers_of(
-    run: Run, dataset: Dataset, model: Model, chosen: Selection, held_out: Outputs | None = None
-) -> Strangers:
+def strangers_of(run: Run, experiment: Experiment, model: Model, held_out: Outputs | None = None) -> Strangers:
     """By the neighbours if there is a bank, otherwise by the heads."""
+    dataset, bank = experiment.dataset, experiment.kind.bank
     unlabelled = np.setdiff1d(run.split.unlabelled, run.split.labelled).astype(np.int64)
     belonging: Belonging
-    if dataset.bank is not None:
-        known = chosen.neighbours or neighbours_of(dataset, run.split, run.config.run.seed)
-        belonging, honest = by_neighbours(known), True
+    if bank is not None:
+        belonging, honest = by_neighbours(experiment.neighbours), True
     else:
         compared, honest = held_out or _own_outputs(run, dataset, model), bool(held_out or run.split.valid)
         belonging = by_heads(compared.logits)
@@ -121,8 +116,8 @@ def strangers_of(
         predicted[some] = _classes(logits, run.config.run.ensemble)
         if isinstance(belonging, ByHeads):
             p_values[some] = belonging.p_values(np.empty((0, 0), np.float32), logits)
-    if isinstance(belonging, ByNeighbours) and dataset.bank is not None:
-        p_values = training_p_values(known, belonging, dataset.bank, unlabelled)
+    if isinstance(belonging, ByNeighbours) and bank is not None:
+        p_values = training_p_values(experiment.neighbours, belonging, bank, unlabelled)
     order = np.argsort(p_values, kind="stable")
     return Strangers(unlabelled[order], p_values[order], predicted[order], belonging, honest)
 

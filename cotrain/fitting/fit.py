@@ -21,13 +21,12 @@ from cotrain.config.defaults import configured_for_fit, opened
 from cotrain.data import Dataset, Split, draw_split, is_openable
 from cotrain.data.settings import OF_SPLITS
 from cotrain.device import pick_device, pick_precision
-from cotrain.fitting.bank import with_bank
 from cotrain.fitting.baseline import fit_baselines, has_baseline
 from cotrain.fitting.crossvalidation import cross_validate, is_cross_validated
 from cotrain.fitting.evaluate import evaluate, verdict_of
 from cotrain.fitting.findings import findings
 from cotrain.fitting.messages import estimate, heading, seen_before, title_of
-from cotrain.inference.model import METHOD, Model, better_model_of
+from cotrain.inference.model import METHOD, Model, better_model_of, fitted_temperature, model_trained
 from cotrain.model.own import OwnNetwork, own_network
 from cotrain.model.trust import Trust, is_import_path, is_importable
 from cotrain.progress import say
@@ -35,6 +34,7 @@ from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, is_unused, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import train
 from cotrain.training.selection import known_shares
 from cotrain.training.state import State
@@ -110,11 +110,14 @@ def fit(
         asked = configured_for_fit(dataset, config or own, preset, chosen, split)
         if network is not None or model_arguments is not None:
             asked = asked.with_network(network, model_arguments)
-        ranks.each(lambda: check_trainable(asked, dataset, ranks))
+        prepared = Prepared(asked, dataset, ranks, console)
+        ranks.each(lambda: check_trainable(prepared))
         run = ranks.from_first(
             lambda: _resume(earlier, dataset, asked, split) if earlier else _start(out, dataset, asked, split)
         ).with_network_of(asked)
-        return Fitted(run.folder, trained(run, dataset, ranks, console), run)
+        device = pick_device(run.config.run.device, ranks.local)
+        experiment = Experiment(run.config, dataset, run.split, device, ranks, prepared=prepared)
+        return Fitted(run.folder, trained(run, experiment, console), run)
 
 
 def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
@@ -127,11 +130,11 @@ def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:
     return replace(network, recorded=known) if unavailable else network
 
 
-def _write_report(run: Run, dataset: Dataset) -> None:
+def _write_report(run: Run, dataset: Dataset, model: Model | None) -> None:
     from cotrain.report.card import write_card  # matplotlib is slow to import
     from cotrain.report.page import write_report
 
-    write_report(run, dataset)
+    write_report(run, dataset, model=model)
     write_card(run)
 
 
@@ -149,62 +152,73 @@ class Job:
     seconds_after: float  # time that the remaining runs will take
 
 
-def trained(
-    run: Run, dataset: Dataset, ranks: Ranks, console: Console, *, part_of: Job | None = None
-) -> Mapping[str, Any]:
+def trained(run: Run, experiment: Experiment, console: Console, *, part_of: Job | None = None) -> Mapping[str, Any]:
     """Train unless the run is finished, write its report, and return its result.
 
     A run that is part of a larger job prints only its progress.
     """
-    if part_of is None and ranks.from_first(lambda: run.result) is None:
-        for line in heading(run, dataset, pick_device(run.config.run.device, ranks.local), ranks):
+    ranks = experiment.ranks
+    result: Mapping[str, Any] | None = ranks.from_first(lambda: run.result)
+    if part_of is None and result is None:
+        for line in heading(run, experiment):
             say(console, line)
     with _resumable(run, "the same command" if part_of else None):
-        dataset = with_bank(dataset, run.config, console, ranks)
-    result = _result(run, dataset, ranks, console, part_of)
+        dataset = experiment.dataset
+    model = None
+    if result is None:
+        with _locked(run, ranks):
+            result = ranks.from_first(lambda: run.result)  # another process may have finished it in the meantime
+            if result is None:
+                result, model = _result(run, experiment, console, part_of)
     if run.config.run.report:
-        ranks.from_first(lambda: _write_report(run, dataset))
+        ranks.from_first(lambda: _write_report(run, dataset, model))
     if run.config.run.track == "tensorboard":
         ranks.from_first(lambda: _track_figures(run, dataset))
     return result
 
 
-def _result(run: Run, dataset: Dataset, ranks: Ranks, console: Console, part_of: Job | None) -> Mapping[str, Any]:
-    if (known := ranks.from_first(lambda: run.result)) is not None:
-        return known
-    with _locked(run, ranks), _resumable(run, "the same command" if part_of else None):
-        device = pick_device(run.config.run.device, ranks.local)
+def _result(
+    run: Run, experiment: Experiment, console: Console, part_of: Job | None
+) -> tuple[Mapping[str, Any], Model | None]:
+    """Train and evaluate. The first rank also gets the model."""
+    dataset, ranks = experiment.dataset, experiment.ranks
+    with _resumable(run, "the same command" if part_of else None):
         if part_of is None:
             begun = ranks.from_first(lambda: run.is_begun)
-            long = run.config.optim.steps >= WORTH_ESTIMATING or dataset.bank is not None
+            long = run.config.optim.steps >= WORTH_ESTIMATING or experiment.kind.bank is not None
             if long and not run.config.run.compile and not begun:
-                say(console, estimate(run, dataset, device, ranks))
-        baselines = fit_baselines(run, dataset, device, ranks, console) if has_baseline(run, dataset) else {}
+                say(console, estimate(run, experiment))
+        wanted = has_baseline(run.config, run.split, experiment.kind)
+        baselines = fit_baselines(run, experiment, console) if wanted else {}
         job = part_of or Job(title_of(run.config.method), 0.0)
         warm = run.config.run.warm_start and LABELLED_ONLY in baselines
-        weights = ranks.from_first(lambda: Run.open(run.baseline_folder).read_model()[0]) if warm else None
-        state = train(run, dataset, device, console, job.title, ranks, job.seconds_after, weights)
-        wanted = is_cross_validated(run.config, dataset)
-        checked = ranks.from_first(lambda: cross_validate(run, dataset, device, console)) if wanted else None
+        weights = ranks.from_first(lambda: baselines[LABELLED_ONLY].weights) if warm else None
+        state = train(run, experiment, console, job.title, job.seconds_after, weights)
+        wanted = is_cross_validated(run.config, experiment.kind)
+        checked = ranks.from_first(lambda: cross_validate(run, experiment, console)) if wanted else None
+        models: list[Model] = []
 
         def finish() -> dict[str, Any]:
-            facts = _facts(run, dataset, state, device, ranks)
+            facts = _facts(run, experiment, state)
             summary, held_out = checked or (None, None)
-            result = evaluate(run, dataset, keep=True, held_out=held_out)
+            model = model_trained(state.average.net, run.config, dataset, experiment.inputs, experiment.trunk)
+            result = evaluate(run, dataset, model=model, keep=True, held_out=held_out)
             for name in (LABELLED_ONLY, *baselines):
-                result |= {f"{name}_{fact}": baselines.get(name, {}).get(fact) for fact in ("error", "seconds")}
+                numbers = baselines[name].numbers if name in baselines else {}
+                result |= {f"{name}_{fact}": numbers.get(fact) for fact in ("error", "seconds")}
             result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
             on_validation = verdict_of(run, "valid") if baselines else None
             result["validation"] = on_validation
-            result["used"] = better_model(summary, on_validation, from_scratch=not dataset.has_features)
-            found = findings(run, dataset, held_out)
+            result["used"] = better_model(summary, on_validation, from_scratch=not experiment.kind.on_features)
+            found = findings(run, experiment, model, held_out)
             result["warnings"] += found.pop("warnings")
             result |= found
             result["warnings"] += [warning] if (warning := seen_before(run.config, dataset)) else []
             run.finish(result)
+            models.append(replace(model, temperature=fitted_temperature(result) or 1.0))
             return result
 
-        return ranks.from_first(finish)
+        return ranks.from_first(finish), models[0] if models else None
 
 
 def better_model(
@@ -233,8 +247,9 @@ def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
         yield
 
 
-def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks: Ranks) -> dict[str, Any]:
+def _facts(run: Run, experiment: Experiment, state: State) -> dict[str, Any]:
     """What is needed to interpret and reproduce a result."""
+    dataset, device = experiment.dataset, experiment.device
     return {
         "steps": state.step,
         "seconds": round(state.seconds, 1),
@@ -251,7 +266,7 @@ def _facts(run: Run, dataset: Dataset, state: State, device: torch.device, ranks
         "leaks": len(leaks(dataset, run.split)),
         "device": str(device),
         "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
-        "ranks": ranks.size,
+        "ranks": experiment.ranks.size,
         "versions": {**versions(), **{package["package"]: package["version"] for package in run.packages.values()}},
         "command": run.command,
     }

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-import torch
-
 from cotrain.audit.duplicates import leaks
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
@@ -13,9 +11,8 @@ from cotrain.fitting.crossvalidation import is_cross_validated
 from cotrain.model.named import is_pretrained
 from cotrain.progress import clock
 from cotrain.runs.run import Run
-from cotrain.training.distributed import Ranks
-from cotrain.training.loop import synchronised
-from cotrain.training.state import pool_of
+from cotrain.training.experiment import Experiment
+from cotrain.training.step import synchronised
 from cotrain.training.timing import pace
 from cotrain.types import Method
 
@@ -23,22 +20,23 @@ WORDNET = re.compile(r"n\d{8}")  # names of ImageNet's classes
 PATIENCE = 0.6  # seconds of trial steps: on a busy machine a single step is a poor estimate
 
 
-def heading(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> Iterator[str]:
-    config, split = run.config, run.split
+def heading(run: Run, experiment: Experiment) -> Iterator[str]:
+    config, split, dataset = run.config, run.split, experiment.given
+    device, ranks, baseline = experiment.device, experiment.ranks, has_baseline(config, split, dataset.kind)
     height, width, _ = dataset.shape
-    if dataset.features is not None:
-        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; {dataset.kept}"
+    if dataset.kind.table is not None:
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; {dataset.kind.kept}"
     if dataset.paths:
         size = f"{height}x{width}" if config.data.size else f"{height}x{width} (--size)"
-        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kept}"
+        yield f"{dataset.name}: {dataset.layout}; {len(dataset.classes)} classes; images as {size}, {dataset.kind.kept}"
     yield from warnings_about(dataset, split, config)
     pretrained = is_pretrained(config.model.backbone)
-    if config.wants_baseline and not pretrained and not has_baseline(run, dataset):
+    if config.wants_baseline and not pretrained and not baseline:
         yield f"no labelled-only baseline is trained, because there are no test {dataset.unit.many} to compare it on"
     counts = f"{len(split.labelled):,} labelled, {len(split.unlabelled):,} unlabelled and {len(split.test):,} test"
     yield f"{counts} {dataset.unit.many}; {network(config)}, on {device} -> {run.folder}"
     yield from why_network(config, dataset)
-    if config.run.warm_start and has_baseline(run, dataset):
+    if config.run.warm_start and baseline:
         yield f"{config.method.name} starts from the labelled-only baseline (run.warm_start=false: random weights)"
     if ranks.size > 1:
         scope = "across processes" if synchronised(config, device, ranks) else "within each process"
@@ -65,7 +63,7 @@ def why_network(config: Config, dataset: Dataset) -> Iterator[str]:
 
 def is_estimated(config: Config, dataset: Dataset) -> bool:
     """Whether the error without test images will be estimated by cross-validation."""
-    frozen = has_frozen_trunk(config) or dataset.has_features
+    frozen = has_frozen_trunk(config) or dataset.kind.on_features
     return frozen and config.run.baseline and config.run.repeats > 0
 
 
@@ -121,18 +119,15 @@ def warnings_about(dataset: Dataset, split: Split, config: Config) -> Iterator[s
         )
 
 
-def estimate(run: Run, dataset: Dataset, device: torch.device, ranks: Ranks) -> str:
+def estimate(run: Run, experiment: Experiment) -> str:
     """The total training time, estimated from a few trial steps."""
-    methods = {run.config.method.name: run.config}
-    if has_baseline(run, dataset):
-        methods = {"baseline": baseline_config(run.config), **methods}
-    seconds = {
-        name: pace(config, dataset, run.split, device, ranks, PATIENCE).seconds(config, pool_of(dataset, run.split))
-        for name, config in methods.items()
-    }
+    methods = {run.config.method.name: experiment}
+    if has_baseline(run.config, run.split, experiment.kind):
+        methods = {"baseline": experiment.with_config(baseline_config(run.config)), **methods}
+    seconds = {name: pace(one, PATIENCE).seconds(one.config, one.pool) for name, one in methods.items()}
     same = len(seconds) == 1 or run.config.baseline_steps == run.config.optim.steps
     steps = f"all {run.config.optim.steps:,} steps" if same else "training"
-    if is_cross_validated(run.config, dataset):
+    if is_cross_validated(run.config, experiment.kind):
         folds = run.config.run.folds * run.config.run.repeats
         seconds[f"{folds} folds of cross-validation"] = folds * sum(seconds.values())
         steps = "training"

@@ -8,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.config import Config
-from cotrain.data import Dataset, Split
+from cotrain.data import Split
 from cotrain.data.dataset import UNLABELLED
-from cotrain.training.state import inputs_of
+from cotrain.training.experiment import Experiment
 
 FOREST, SPREADING = "random_forest", "label_spreading"
 MOST_ROWS = 20_000  # for label spreading: its exact search for neighbours would take longer than training
@@ -19,20 +18,20 @@ LEAST = 1e-6  # of a probability
 CPU = torch.device("cpu")
 
 
-def rivals_of(config: Config, dataset: Dataset) -> dict[str, "Rival"]:
-    if dataset.features is None or not config.wants_baseline:
+def rivals_of(experiment: Experiment) -> dict[str, "Rival"]:
+    if experiment.kind.table is None or not experiment.config.wants_baseline:
         return {}
-    rivals: dict[str, Rival] = {FOREST: Forest(config, dataset)}
-    if len(dataset.train) <= MOST_ROWS:
-        rivals[SPREADING] = Spreading(config, dataset)
+    rivals: dict[str, Rival] = {FOREST: Forest(experiment)}
+    if len(experiment.dataset.train) <= MOST_ROWS:
+        rivals[SPREADING] = Spreading(experiment)
     return rivals
 
 
 class Rival:
     """A classifier of scikit-learn: (split, rows) -> logits (1, n, C) of these rows."""
 
-    def __init__(self, config: Config, dataset: Dataset) -> None:
-        self.config, self.dataset = config, dataset
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment, self.config, self.dataset = experiment, experiment.config, experiment.dataset
 
     def __call__(self, split: Split, rows: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self.probabilities(split, rows).clip(LEAST)).log().float()[None]
@@ -41,7 +40,7 @@ class Rival:
         raise NotImplementedError
 
     def inputs(self, split: Split, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        return inputs_of(self.config, self.dataset, split).plain(rows, CPU).flatten(1).numpy()
+        return self.experiment.with_split(split).inputs.plain(rows, CPU).flatten(1).numpy()
 
 
 class Forest(Rival):

@@ -76,11 +76,12 @@ class Model:
 
     def logits_of(self, dataset: Dataset, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of a dataset, from its bank of features if it has one."""
-        if self.trunk is not None and dataset.bank is not None:
-            return head_logits(self.net, BankInputs(dataset.bank), rows)
-        if dataset.features is not None:
-            return self.logits_of_features(dataset.features, rows)
-        return self.logits(dataset.pixels, rows)
+        kind = dataset.kind
+        if self.trunk is not None and kind.bank is not None:
+            return head_logits(self.net, BankInputs(kind.bank), rows)
+        if kind.table is not None:
+            return self.logits_of_features(kind.table, rows)
+        return self.logits(kind.pixels, rows)
 
     def logits_of_features(self, features: Features, rows: NDArray[np.int64]) -> Tensor:
         """(H, n, C) logits for these rows of a table with the columns that the model was trained on."""
@@ -187,6 +188,22 @@ def better_model_of(run: Run, use: str = BETTER, device: str | None = "cpu") -> 
         return model_of(run, device)
     baseline = model_of(Run.open(chosen).with_network_of(run.config), device)
     return replace(baseline, belonging=read_belonging(run.belonging_path))
+
+
+def model_trained(net: MultiHead, config: Config, dataset: Dataset, inputs: Inputs, trunk: Trunk | None) -> Model:
+    """The model of a network that was trained on these inputs of a dataset; `trunk` computes them from pixels."""
+    facts, (height, width, channels) = inputs.facts, dataset.shape
+    return Model(
+        net.channels_last().eval().requires_grad_(False),
+        config,
+        dataset.classes,
+        (height, width),
+        channels,
+        tuple(facts.get("mean", ())),
+        tuple(facts.get("std", ())),
+        trunk=trunk,
+        columns=() if dataset.kind.table is None else dataset.kind.table.columns,
+    )
 
 
 def model_of(run: Run, device: str | None = None) -> Model:

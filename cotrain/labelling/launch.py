@@ -21,7 +21,6 @@ from cotrain.config.defaults import opened
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.layout import TABLE, part_of
-from cotrain.fitting.bank import with_bank
 from cotrain.labelling.book import Book
 from cotrain.labelling.connections import AT_ONCE, Connection, Listener
 from cotrain.labelling.finish import Finishing
@@ -36,6 +35,7 @@ from cotrain.progress import say
 from cotrain.runs.interrupt import handled_by
 from cotrain.storage.cells import is_text
 from cotrain.storage.writing import remove_abandoned
+from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
 
 HISTORY = "history.jsonl"
@@ -103,9 +103,10 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
 def _teachers(dataset: Dataset, config: Config, console: Console) -> Iterator[Teacher]:
     """One that knows each image as it is and chooses the first ones, then one that knows all views and trains."""
     two = replace(dataset, classes=("one", "another"))  # people name the classes later
-    for augmented in (False, True):
-        ready = with_bank(two, config, console, augmented=augmented)
-        yield Teacher(ready, config, config.run.seed)
+    plain, whole = (Prepared(config, two, console=console, augmented=augmented) for augmented in (False, True))
+    whole.trunk = plain.trunk
+    for prepared in (plain, whole):
+        yield Teacher(prepared, config.run.seed)
 
 
 def _labels_of(dataset: Dataset) -> dict[str, str]:

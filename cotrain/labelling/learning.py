@@ -34,8 +34,8 @@ from cotrain.labelling.second_looks import disputed_labels, still_disputed, stra
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Order, Point, Snapshot
 from cotrain.networks import build_trunk
 from cotrain.ops import ensemble_probabilities, entropy, js_divergence
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 from cotrain.types import UserError
 
 __all__ = ["Disputed", "Estimate", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
@@ -84,14 +84,16 @@ class Lesson:
 class Teacher:
     """Trains on what people have said. The same labels give the same snapshot, whatever was trained before."""
 
-    def __init__(self, dataset: Dataset, config: Config, seed: int = 0) -> None:
-        """`dataset` has its bank; its own labels and classes are not used."""
-        if dataset.bank is None:
+    def __init__(self, prepared: Prepared, seed: int = 0) -> None:
+        """The labels and classes of the prepared data are not used."""
+        dataset, config, bank = prepared.dataset, prepared.config, prepared.bank
+        if bank is None:
             raise UserError(
                 f"labelling needs a pretrained network whose trunk is frozen, but {config.model.backbone} has none; "
                 "choose another model.backbone, such as lite0"
             )
-        self.dataset, self.bank, self.config, self.seed = dataset, dataset.bank, quick(config, seed), seed
+        self.prepared, self.dataset, self.bank = prepared, dataset, bank
+        self.config, self.seed = quick(config, seed), seed
         self.rule = config.run.ensemble
         self.rows = np.sort(np.concatenate([dataset.train, dataset.valid, dataset.test]))  # the readable images
 
@@ -214,9 +216,8 @@ class Teacher:
 
     def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64], config: Config | None = None) -> Tensor:
         """(H, n, C) logits for these rows."""
-        config = config or self.config
-        net = trained_net(config, dataset, split, CPU)
-        return head_logits(net, inputs_of(config, dataset, split), rows)
+        experiment = Experiment(config or self.config, dataset, split, CPU, prepared=self.prepared)
+        return head_logits(trained_net(experiment), experiment.inputs, rows)
 
     def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
         """(n, C) for all rows of the dataset and all classes of the page."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain.data.bank import Bank
-from cotrain.data.dataset import evenly
+from cotrain.data.kinds import evenly
 
 Floats = NDArray[np.float32]
 DIMENSIONS = 64  # principal components in which images are compared

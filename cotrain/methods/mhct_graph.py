@@ -60,7 +60,7 @@ class GraphCoTraining(MultiHeadCoTraining):
         features = see(nodes)
         if first:
             features, see = standardised(features, see)
-        graph = neighbour_graph(features, self.neighbours, keep=first)
+        graph = look.graph(features, self.neighbours) if first else neighbour_graph(features, self.neighbours)
         weights = torch.ones(len(pool.labels)) if pool.weights is None else pool.weights
         given = weights.double()[:, None] * F.one_hot(pool.labels, pool.classes)
         seeds = torch.zeros(len(nodes), pool.classes, dtype=torch.float64)

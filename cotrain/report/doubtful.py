@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotrain.data import Dataset
+from cotrain.data import Dataset, Features
 from cotrain.report.pictures import SHOWN, Picture, can_be_drawn, name_of, picture_of_row
 from cotrain.report.rows import ShownRow, cells_of
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
@@ -30,8 +30,8 @@ def doubtful_of(run: Run, dataset: Dataset | None) -> Doubtful | None:
     if dataset is None or not result.get("strangers") or not result.get("suspect_labels"):
         return None
     strangers, labels = run.folder / DOES_NOT_BELONG, run.folder / SUSPECT_LABELS
-    if dataset.features is not None:
-        return Doubtful(_rows(strangers, dataset, _stranger), _rows(labels, dataset, _label))
+    if (table := dataset.kind.table) is not None:
+        return Doubtful(_rows(strangers, dataset, table, _stranger), _rows(labels, dataset, table, _label))
     if not can_be_drawn(dataset):
         return None
     return Doubtful(
@@ -55,9 +55,8 @@ def _label(line: dict[str, str]) -> list[str]:
 WordsOf = Callable[[dict[str, str]], list[str] | None]
 
 
-def _rows(path: Path, dataset: Dataset, words_of: WordsOf) -> list[ShownRow]:
-    assert dataset.features is not None
-    return [ShownRow(row, words, cells_of(dataset.features, row)) for row, words in _listed(path, dataset, words_of)]
+def _rows(path: Path, dataset: Dataset, table: Features, words_of: WordsOf) -> list[ShownRow]:
+    return [ShownRow(row, words, cells_of(table, row)) for row, words in _listed(path, dataset, words_of)]
 
 
 def _pictures(path: Path, dataset: Dataset, words_of: WordsOf, sentence: str) -> list[Picture]:

@@ -20,7 +20,7 @@ from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.results import Results
 from cotrain.evaluation.verdict import Verdict, how_better, verdict
-from cotrain.inference.model import calibrated_on, fitted_temperature, held_out_images, model_of
+from cotrain.inference.model import Model, calibrated_on, fitted_temperature, held_out_images, model_of
 from cotrain.progress import clock, times
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
@@ -49,6 +49,7 @@ class Subject:
     run: Run
     dataset: Dataset | None
     without: str = ""
+    model: Model | None = None  # if it is known already
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,10 @@ class Shown:
         return str(self.folder)
 
 
-def write_report(run: Run, dataset: Dataset | None, *, without: str = "") -> Path:
+def write_report(run: Run, dataset: Dataset | None, *, without: str = "", model: Model | None = None) -> Path:
     """Write report.html to the run's folder, and label_next.csv if the data is available."""
     path = run.folder / PAGE
-    write_page(path, [show(Subject(run, dataset, without))])
+    write_page(path, [show(Subject(run, dataset, without, model))])
     return path
 
 
@@ -136,12 +137,12 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     unit, without, search, images, rows = run.config.unit, subject.without, None, None, None
     if dataset is not None:
         run.check_data(dataset)
-        search = pictures.search(model_of(run, "auto"), dataset, run.split)
+        search = pictures.search(subject.model or model_of(run, "auto"), dataset, run.split)
         if pictures.can_be_drawn(dataset):
             images = _images(run, dataset, tested, temperature, search)
-        elif dataset.features is not None:
+        elif dataset.kind.table is not None:
             mistakes = pictures.most_confident(tested, rule, temperature, classes) if tested is not None else []
-            rows = shown_rows(dataset.features, mistakes, search.doubts)
+            rows = shown_rows(dataset.kind.table, mistakes, search.doubts)
         else:
             without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
     if (shares := result.get("class_shares")) and len(shares) != len(classes):

@@ -14,8 +14,8 @@ from cotrain.augment import draw_plain, draw_strong, draw_weak
 from cotrain.augment.views import pixels
 from cotrain.config import Config
 from cotrain.data import Dataset, Split
-from cotrain.data.dataset import evenly
 from cotrain.data.inputs import near
+from cotrain.data.kinds import evenly
 from cotrain.evaluation.calibration import predicted_and_confidence
 from cotrain.inference.model import Model
 from cotrain.ops import entropy, js_divergence
@@ -87,7 +87,7 @@ def uri_of(png: bytes) -> str:
 
 
 def can_be_drawn(dataset: Dataset) -> bool:
-    return dataset.features is None and dataset.shape[-1] in (1, 3)
+    return dataset.kind.can_draw
 
 
 def name_of(dataset: Dataset, row: int) -> str:
@@ -177,7 +177,7 @@ def some_views(dataset: Dataset, split: Split, config: Config, images: int = 6) 
     """A few unlabelled images with the views used in training."""
     rng, (height, width, _) = np.random.default_rng(config.run.seed), dataset.shape
     rows = evenly(np.asarray(split.unlabelled, np.int64), images)
-    held, (places,) = near(dataset.pixels, [rows], torch.device("cpu"))
+    held, (places,) = near(dataset.kind.pixels, [rows], torch.device("cpu"))
     wanted, policy, count = config.method.views, config.augment, len(rows)
     draws = {"image": (1, draw_plain(count))}
     if wanted.weak_augment:

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from cotrain.config import Config
-from cotrain.data import Dataset, Split
-from cotrain.data.dataset import evenly
+from cotrain.data.kinds import evenly
 from cotrain.fitting.baseline import logistic_config, logistic_net, uses_logistic
 from cotrain.fitting.crossvalidation import FEWEST, OURS, folds_of, mistakes, summary, trainers_of
 from cotrain.model import MultiHead
 from cotrain.progress import say
 from cotrain.runs.run import LOGISTIC
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
 
 MOST = 2_000  # unlabelled samples
@@ -31,39 +30,38 @@ class Trained:
     comparison: dict[str, Any] | None
 
 
-def trained_better(
-    config: Config, dataset: Dataset, split: Split, device: torch.device, console: Console, *, compare: bool
-) -> Trained:
+def trained_better(experiment: Experiment, console: Console, *, compare: bool) -> Trained:
     """A network trained by the method; logistic regression, with a warning, if comparing shows it clearly better."""
-    found = against_logistic(config, dataset, split, device) if compare else None
+    config, found = experiment.config, against_logistic(experiment) if compare else None
     if found is not None:
         words = in_words(found, config)
         say(console, words)
         if found["against"]["word"] == "hurt":
             warnings.warn(f"{words}; it is used instead", UserWarning, stacklevel=4)  # the caller of `fit`
-            return Trained(logistic_net(config, dataset, split), logistic_config(config), LOGISTIC, found)
-    return Trained(trained_net(config, dataset, split, device), config, config.method.name, found)
+            return Trained(logistic_net(experiment), logistic_config(config), LOGISTIC, found)
+    return Trained(trained_net(experiment), config, config.method.name, found)
 
 
-def against_logistic(config: Config, dataset: Dataset, split: Split, device: torch.device) -> dict[str, Any] | None:
+def against_logistic(experiment: Experiment) -> dict[str, Any] | None:
     """What `fit` writes to result.json about it; None without features, or with too few labels to tell.
 
     Of many unlabelled samples only some are used here, so that a fold takes no longer than its steps.
     """
-    if not uses_logistic(config, dataset):
+    if not uses_logistic(experiment):
         return None
+    config, labels, split = experiment.config, experiment.dataset.labels, experiment.split
     some = np.union1d(split.labelled, evenly(np.asarray(split.unlabelled), MOST))
     split = split.model_copy(update={"unlabelled": tuple(some.tolist())})
-    folds = folds_of(split, dataset.labels, FOLDS, 1, config.run.seed)
+    folds = folds_of(split, labels, FOLDS, 1, config.run.seed)
     if sum(len(fold.held) for fold in folds) < FEWEST:
         return None
-    trainers = {name: train for name, train in trainers_of(config, dataset, device).items() if name in (OURS, LOGISTIC)}
+    trainers = {name: train for name, train in trainers_of(experiment).items() if name in (OURS, LOGISTIC)}
     found = {
         f"{name}/{number}": train(fold.split, fold.held).numpy()
         for number, fold in enumerate(folds)
         for name, train in trainers.items()
     }
-    wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
+    wrong = {name: mistakes(name, folds, found, labels, config.run.ensemble) for name in trainers}
     return summary(wrong, 1, len(folds))
 
 

@@ -24,7 +24,7 @@ from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.targets import UNLABELLED, changes_of, console_of, encoded, seed_of, threads
 from cotrain.sklearn.width import long_wait, reduction_of
 from cotrain.training.checks import check_trainable
-from cotrain.training.state import inputs_of
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.types import UserError
 
 
@@ -92,20 +92,22 @@ class CoTrainingClassifier(ClassifierMixin, BaseEstimator):
         check_consistent_length(X, y)
         dataset = dataset_of(features, codes, tuple(map(str, self.classes_.tolist())))
         self.config_ = configured(dataset, None, "paper", changes_of(self, seed))
-        check_trainable(self.config_, dataset)
+        prepared = Prepared(self.config_, dataset)
+        check_trainable(prepared)
+        device = pick_device(self.config_.run.device)
         with threads(self.n_jobs):
-            self._train(dataset, split_of(dataset))
+            self._train(Experiment(self.config_, dataset, split_of(dataset), device, prepared=prepared))
         return self
 
-    def _train(self, dataset: Dataset, split: Split) -> None:
-        config, device, console = self.config_, pick_device(self.config_.run.device), console_of(self.verbose)
+    def _train(self, experiment: Experiment) -> None:
+        config, split, console = experiment.config, experiment.split, console_of(self.verbose)
         unlabelled = len(split.unlabelled) - len(split.labelled)
         say(console, f"{len(split.labelled):,} labelled and {unlabelled:,} unlabelled samples; {config.method.name}")
-        if wait := long_wait(dataset.shape[-1], config, compare=self.compare):
+        if wait := long_wait(experiment.given.shape[-1], config, compare=self.compare):
             warnings.warn(wait, UserWarning, stacklevel=3)
-        trained = trained_better(config, dataset, split, device, console, compare=self.compare)
+        trained = trained_better(experiment, console, compare=self.compare)
         self.used_, self.comparison_ = trained.used, trained.comparison
-        inputs = inputs_of(config, dataset, split)
+        inputs = experiment.inputs
         assert isinstance(inputs, FeatureInputs)
         self.columns_, self.mean_, self.std_ = inputs.features.columns, np.array(inputs.mean), np.array(inputs.std)
         net = trained.net.cpu().eval().requires_grad_(False)

@@ -9,20 +9,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from cotrain.config import Config, data_settings
+from cotrain.config import data_settings
 from cotrain.config.defaults import configured
-from cotrain.data import Dataset, Split, from_arrays
+from cotrain.data import from_arrays
 from cotrain.data.workers import FILES_PER_TASK, Workers, worker_count
 from cotrain.device import pick_device
-from cotrain.fitting.bank import with_bank
-from cotrain.inference.model import Model
-from cotrain.networks import build_trunk
+from cotrain.inference.model import model_trained
 from cotrain.progress import say
 from cotrain.sklearn.comparison import trained_better
 from cotrain.sklearn.estimator import split_of
 from cotrain.sklearn.targets import changes_of, console_of, encoded, seed_of, threads
 from cotrain.training.checks import check_trainable
-from cotrain.training.state import inputs_of
+from cotrain.training.experiment import Experiment, Prepared
 
 
 class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
@@ -82,27 +80,20 @@ class CoTrainingImageClassifier(ClassifierMixin, BaseEstimator):
         images = self._read(X, changes) if are_paths(X) else np.asarray(X)
         dataset = from_arrays(images, codes, classes=tuple(map(str, self.classes_.tolist())), name="X")
         config = configured(dataset, None, "paper", changes)
-        check_trainable(config, dataset)
+        prepared = Prepared(config, dataset, console=console_of(self.verbose))
+        check_trainable(prepared)
+        device = pick_device(config.run.device)
         with threads(self.n_jobs):
-            self._train(config, dataset, split_of(dataset))
+            self._train(Experiment(config, dataset, split_of(dataset), device, prepared=prepared))
         return self
 
-    def _train(self, config: Config, dataset: Dataset, split: Split) -> None:
-        device, console = pick_device(config.run.device), console_of(self.verbose)
+    def _train(self, experiment: Experiment) -> None:
+        config, split, console = experiment.config, experiment.split, console_of(self.verbose)
         say(console, f"{len(split.labelled):,} labelled of {len(split.unlabelled):,} images; {config.method.name}")
-        dataset = with_bank(dataset, config, console)
-        trained = trained_better(config, dataset, split, device, console, compare=self.compare)
+        trained = trained_better(experiment, console, compare=self.compare)
         self.used_, self.comparison_ = trained.used, trained.comparison
-        facts, (height, width, channels) = inputs_of(config, dataset, split).facts, dataset.shape
-        self.model_ = Model(
-            trained.net.eval().requires_grad_(False),
-            trained.config,
-            dataset.classes,
-            (height, width),
-            channels,
-            tuple(facts.get("mean", ())),
-            tuple(facts.get("std", ())),
-            trunk=build_trunk(config, len(dataset.classes), dataset.shape),
+        self.model_ = model_trained(
+            trained.net, trained.config, experiment.dataset, experiment.inputs, experiment.trunk
         )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

@@ -18,8 +18,9 @@ from cotrain.data import Split, from_arrays
 from cotrain.data.dataset import UNLABELLED
 from cotrain.runs.run import Run
 from cotrain.testing.trial import CPU, LATE, SAVED, STEPS, Subject, Trial, few_digits, known, split_of
-from cotrain.training.loop import objective_of, take_step, train
-from cotrain.training.state import begin, pool_of
+from cotrain.training.experiment import Experiment
+from cotrain.training.loop import train
+from cotrain.training.state import pool_of
 from cotrain.types import Batch, Losses, Method
 
 LEARNING = 30  # steps in which the loss must fall
@@ -169,11 +170,10 @@ def it_learns(subject: Subject) -> None:
     """
     trial = Trial(subject.config)
     optim = subject.config.optim.model_copy(update={"steps": 2**20, "lr": 0.05})
-    config, state = subject.config.model_copy(update={"optim": optim}), trial.state
-    objective = objective_of(config, state, CPU)
+    training = replace(trial.training, config=subject.config.model_copy(update={"optim": optim}))
     before = trial.labelled_loss()
     for step in range(LEARNING):
-        take_step(config, state, objective, trial.batch(step), trial.source.generator(step))
+        training.update(trial.batch(step))
     after = trial.labelled_loss()
     require(
         after < 0.9 * before,
@@ -186,14 +186,15 @@ def a_resumed_run_ends_with_the_same_bits(subject: Subject) -> None:
     dataset, config = few_digits(), subject.config
     with tempfile.TemporaryDirectory() as folder, known(subject.method):
         run = Run.create(Path(folder) / "run", config, split_of(dataset, config))
-        state = train(run, dataset, CPU, Console(quiet=True), config.method.name)
-        begun = dict(begin(config, dataset, run.split, CPU).net.named_parameters())
+        experiment = Experiment(config, dataset, run.split, CPU)
+        state = train(run, experiment, Console(quiet=True), config.method.name)
+        begun = dict(experiment.start().state.net.named_parameters())
         idle = [key for key, own in state.net.named_parameters() if own.ndim > 1 and torch.equal(begun[key], own)]
         require(not idle, f"training does not change {', '.join(idle[:3])}")
         whole, last = load_file(run.model_path), load_file(_newest(run))
         run.model_path.unlink()
         _newest(run).unlink()
-        train(run, dataset, CPU, Console(quiet=True), config.method.name)
+        train(run, Experiment(config, dataset, run.split, CPU), Console(quiet=True), config.method.name)
         again, last_again = load_file(run.model_path), load_file(_newest(run))
     changed = [key for key in whole if not torch.equal(whole[key], again[key])]
     changed += [key for key in last if not torch.equal(last[key], last_again[key])]

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -19,8 +19,9 @@ from cotrain.model.families.wrn import Classifier, Unit
 from cotrain.model.stages import Backbone, Extra, Stage, conv
 from cotrain.ops import batch_statistics, evaluating, heads_cross_entropy
 from cotrain.training.distributed import ALONE
-from cotrain.training.loop import refresh, seeded, source_of
-from cotrain.training.state import State, begin, pool_of
+from cotrain.training.experiment import Experiment
+from cotrain.training.state import State
+from cotrain.training.step import seeded
 from cotrain.types import Batch, Learner, Losses, Method
 
 CPU = torch.device("cpu")
@@ -87,7 +88,7 @@ class Subject:
     def at_work(self) -> "Trial":
         """A trial with a confident network, late in a run. Each caller gets its own copy."""
         made = copy.copy(self._prepared)
-        made.state = copy.deepcopy(made.state)
+        made.training = replace(made.training, state=copy.deepcopy(made.state))
         return made
 
 
@@ -109,8 +110,12 @@ class Trial:
         self.dataset = dataset or few_digits()
         self.config, self.split = config, split or split_of(self.dataset, config)
         self.method: Method = config.method
-        self.state: State = begin(config, self.dataset, self.split, CPU)
-        self.source = source_of(config, self.dataset, self.split, CPU)
+        self.training = Experiment(config, self.dataset, self.split, CPU).start()
+        self.source = self.training.source
+
+    @property
+    def state(self) -> State:
+        return self.training.state
 
     def confident(self, factor: float = 30.0) -> "Trial":
         """Make the network confident, with heads that mostly agree. A factor of 0 makes all classes equally likely."""
@@ -129,9 +134,9 @@ class Trial:
         return self.source.batch(step, self.method.rates(self.state.memory))
 
     def refresh(self, step: int) -> None:
-        pool, self.state.step = pool_of(self.dataset, self.split), step
-        if step in self.method.refresh_steps(pool, STEPS, self.config.unlabelled):
-            refresh(self.config, self.state, pool, self.source)
+        self.state.step = step
+        if step in self.training.refresh_steps:
+            self.training.refresh()
 
     def loss(self, step: int, batch: Batch | None = None) -> Losses:
         learner = self.learner(step)

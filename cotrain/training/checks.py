@@ -11,19 +11,20 @@ from cotrain.data.settings import LARGEST_SIDE
 from cotrain.device import check_compiler, pick_device, pick_precision
 from cotrain.model.build import check_outputs
 from cotrain.model.trust import is_import_path
-from cotrain.networks import build_network, build_trunk
+from cotrain.networks import build_network
 from cotrain.progress import needed_and_free
 from cotrain.runs.tracking import check_tracker
-from cotrain.training.distributed import ALONE, Ranks
+from cotrain.training.experiment import Prepared
 from cotrain.types import Method, UserError
 
 COPIES = 8  # of a step's logits in memory, with their gradients
 
 
-def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> None:
+def check_trainable(prepared: Prepared) -> None:
     """Raise an error if the device, precision, network, batch or views make training impossible."""
-    height, width, channels = dataset.shape
+    config, dataset, ranks = prepared.config, prepared.dataset, prepared.ranks
     device = pick_device(config.run.device, ranks.local)
+    height, width, channels = dataset.shape
     pick_precision(config.run.precision, device)
     if config.run.compile:
         check_compiler(device)
@@ -35,7 +36,7 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
         )
     check_tracker(config.run.track)
     ranks.check_divides(labelled=config.optim.labelled, unlabelled=config.unlabelled)
-    if dataset.features is not None:
+    if dataset.kind.table is not None:
         _check_table(config, dataset)
     elif height * width > LARGEST_SIDE**2:
         raise UserError(
@@ -50,15 +51,15 @@ def check_trainable(config: Config, dataset: Dataset, ranks: Ranks = ALONE) -> N
     try:
         net = build_network(config, len(dataset.classes), channels).train()
         shape = (channels, height, width)
-        if (trunk := build_trunk(config, len(dataset.classes), dataset.shape)) is not None:
+        if prepared.trunk is not None:
             check_works_on_features(config.method)
-            shape = trunk.features()
+            shape = prepared.trunk.shape
         check_outputs(net, torch.zeros(few, *shape), config.method, config.model.backbone)
     except UserError:
         raise
     except (ValueError, RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
-        size = f"{channels} columns" if dataset.features is not None else f"{height}x{width} with {channels} channels"
+        size = f"{channels} columns" if dataset.kind.table is not None else f"{height}x{width} with {channels} channels"
         raise UserError(
             f"{config.model.backbone} cannot be trained on {dataset.unit.many} of {size} ({reason})"
         ) from error

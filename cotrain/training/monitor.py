@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotrain.data import BatchSource, Dataset
-from cotrain.data.dataset import UNLABELLED, evenly
+from cotrain.data.dataset import UNLABELLED
+from cotrain.data.kinds import evenly
 from cotrain.evaluation.head_stats import heads_of, mean_disagreement, vote_selected
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.runs.run import Run

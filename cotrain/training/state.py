@@ -11,13 +11,13 @@ from torch import Tensor
 
 from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split
-from cotrain.data.dataset import evenly
-from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs
+from cotrain.data.inputs import Inputs
+from cotrain.data.kinds import evenly
 from cotrain.device import pick_precision
 from cotrain.model import MultiHead
 from cotrain.model.build import load_weights
 from cotrain.model.pretrained import Standardise, measuring
-from cotrain.networks import build_network, pixel_statistics
+from cotrain.networks import build_network
 from cotrain.ops import evaluating
 from cotrain.runs.checkpoint import (
     optimizer_memory,
@@ -61,18 +61,24 @@ def pool_of(dataset: Dataset, split: Split, shares: Floats | None = None, weight
 
 
 def begin(
-    config: Config, dataset: Dataset, split: Split, device: torch.device, weights: Mapping[str, Tensor] | None = None
+    config: Config,
+    pool: Pool,
+    inputs: Inputs,
+    channels: int,
+    device: torch.device,
+    *,
+    pretrained: bool,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> State:
     """The state before the first step. `weights` replace the random ones, except where a method has more outputs."""
-    net = build_network(config, len(dataset.classes), dataset.shape[-1]).to(device).train()
+    net = build_network(config, pool.classes, channels).to(device).train()
     own = net.state_dict()
     for name, tensor in (weights or {}).items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
     net = net.channels_last()
-    measure_features(net, inputs_of(config, dataset, split), np.asarray(split.unlabelled), device)
-    make = {"sgd": sgd, "adam": adam}[config.optim.kind]
-    optim, pretrained = config.optim, pixel_statistics(config, len(dataset.classes), dataset.shape[-1]) is not None
+    measure_features(net, inputs, pool.unlabelled.numpy(), device)
+    optim, make = config.optim, {"sgd": sgd, "adam": adam}[config.optim.kind]
     optimizer = make(
         net,
         lr=optim.lr,
@@ -80,19 +86,10 @@ def begin(
         weight_decay=optim.weight_decay,
         slow=Slow(net.trunk, optim.trunk_lr) if pretrained else None,
     )
-    memory = {name: tensor.to(device) for name, tensor in config.method.init(pool_of(dataset, split)).items()}
+    memory = {name: tensor.to(device) for name, tensor in config.method.init(pool).items()}
     precision = pick_precision(config.run.precision, device)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
     return State(net, Average(net, config.optim.ema, config.optim.ema_warmup), optimizer, scaler, memory)
-
-
-def inputs_of(config: Config, dataset: Dataset, split: Split) -> Inputs:
-    if dataset.bank is not None:
-        return BankInputs(dataset.bank)
-    if dataset.features is not None:
-        return FeatureInputs(dataset.features, *dataset.pixel_statistics(np.asarray(split.unlabelled)))
-    known = pixel_statistics(config, len(dataset.classes), dataset.shape[-1])
-    return ImageInputs(dataset.pixels, *(known or dataset.pixel_statistics(np.asarray(split.unlabelled))))
 
 
 @torch.no_grad()

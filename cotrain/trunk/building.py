@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,9 @@ def open_bank(
     runtime: Kind = "auto",
     *,
     augmented: bool = True,
-) -> Dataset:
-    """The dataset with its bank. Views that are not there yet are computed first; without `augmented`, the plain ones.
+) -> Bank:
+    """The bank of the dataset's images. Views that are not there yet are computed first; without `augmented`, the
+    plain ones.
 
     Each view of an image depends only on the image, the policy and `SEED`.
     """
@@ -65,8 +66,7 @@ def open_bank(
     with making.explained():
         store = making.completed(view_names(settings.weak, settings.strong) if augmented else [PLAIN])
     places, checking = store.places(dataset.hashes), Checking(making, store)
-    bank = Bank(store.folder, places, store.shape, settings.weak, settings.strong, trunk.weights, checking)
-    return replace(dataset, bank=bank)
+    return Bank(store.folder, places, store.shape, settings.weak, settings.strong, trunk.weights, checking)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Making:
             "images": list(self.trunk.images),
             "policy": self.policy.model_dump(),
             "seed": SEED,
-            "shape": list(self.trunk.features()),
+            "shape": list(self.trunk.shape),
         }
 
     @property
@@ -245,7 +245,7 @@ class Work:
 
     def features(self, task: Task) -> NDArray[np.float16]:
         """(images, views, C, h, w)."""
-        images, (places,) = near(self.dataset.pixels, [task.rows], torch.device("cpu"))
+        images, (places,) = near(self.dataset.kind.pixels, [task.rows], torch.device("cpu"))
         height, width = images.shape[1:3]
         draws = [
             view_draw(name, self.policy, int(self.dataset.hashes[row]), height, width)

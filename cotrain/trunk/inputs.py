@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cotrain.data.dataset import Images
+from cotrain.data.imagefile import Images
 from cotrain.data.inputs import near
 from cotrain.trunk.building import AT_ONCE, cores
 from cotrain.trunk.runtime import Compute

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ class Trunk:
         text = f"{VERSION} {self.digest} {self.images} {torch.__version__}"
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
-    @property
+    @cached_property
     def weights(self) -> str:
         """Identifies its weights, wherever they came from."""
         digest = hashlib.blake2b(digest_size=16)
@@ -56,10 +57,11 @@ class Trunk:
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    @torch.inference_mode()
-    def features(self) -> tuple[int, int, int]:
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of the features."""
-        shape = tuple(self.net(torch.zeros(1, *self.images, dtype=torch.uint8)).shape)
+        with torch.inference_mode():
+            shape = tuple(self.net(torch.zeros(1, *self.images, dtype=torch.uint8)).shape)
         if len(shape) != 4:
             raise UserError(f"a frozen trunk gives features (n, C) or (n, C, h, w), not {shape}")
         return shape[1], shape[2], shape[3]

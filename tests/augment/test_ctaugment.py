@@ -15,10 +15,12 @@ from torch import Tensor
 from cotrain import recipe_named
 from cotrain.augment import PRESETS, ctaugment, normalised, pixels
 from cotrain.augment.ctaugment import BINS, OPS, Recipe, draw_policy, draw_probe, initial_rates, render, update_rates
-from cotrain.data import DataSettings, Source, draw_split, open_data
+from cotrain.data import DataSettings, Drawing, Source, draw_split, open_data
 from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.training.checks import check_trainable
+from cotrain.training.experiment import Prepared
+from cotrain.training.state import pool_of
 from cotrain.types import UserError, Views
 from tests.augment.pictures import picture
 
@@ -230,7 +232,9 @@ def source(views: Views, part: tuple[int, int] = (0, 1)) -> Source:
     digits = open_data("digits")
     split = draw_split(digits, DataSettings(labels=40), seed=0)
     policy = PRESETS["paper"]
-    return Source(digits, split, policy, views, labelled=8, unlabelled=12, seed=0, device=CPU, part=part)
+    drawing = Drawing(views, labelled=8, unlabelled=12, images=policy, part=part)
+    pool = pool_of(digits, split)
+    return Source(digits.kind.inputs(pool.unlabelled.numpy()), pool, drawing, CPU)
 
 
 def poor_rates() -> Tensor:
@@ -313,9 +317,9 @@ def test_images_in_a_file_have_the_same_views(tmp_path: Path) -> None:
 def test_training_on_other_channels_is_refused_before_it_begins() -> None:
     digits = open_data("digits")
     config = recipe_named("digits").changed({"method": "fixmatch_cta"})
-    check_trainable(config, digits)
+    check_trainable(Prepared(config, digits))
     with pytest.raises(UserError, match="fixmatch_cta uses CTAugment, which needs 1 or 3 channels; the images have 4"):
-        check_trainable(config, replace(digits, images=digits.images.expand(-1, -1, -1, 4)))
+        check_trainable(Prepared(config, replace(digits, images=digits.images.expand(-1, -1, -1, 4))))
 
 
 def test_methods_without_it_have_no_probe() -> None:

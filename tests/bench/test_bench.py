@@ -22,8 +22,7 @@ from cotrain.bench.worker import Task, drawn, made_up_images, released, training
 from cotrain.cli.bench import advice, shown
 from cotrain.config.recipes import as_released
 from cotrain.training.allocator import keep_freed_memory
-from cotrain.training.loop import autocast, objective_of, source_of, take_step
-from cotrain.training.state import begin
+from cotrain.training.step import autocast
 from tests.processes import Running
 
 CONFIG = recipe_named("small32").changed({"optim.labelled": 6, "optim.unlabelled": 10, "optim.steps": 50})
@@ -49,16 +48,14 @@ def test_pillow_races_with_the_same_views(preset: str) -> None:
 
 def test_bare_operations_are_those_of_the_step() -> None:
     task = Task(CONFIG.model_dump(), images=200)
-    dataset, split, device = drawn(task, CONFIG)
-    state, source = begin(CONFIG, dataset, split, device), source_of(CONFIG, dataset, split, device)
-    objective = objective_of(CONFIG, state, device)
+    training = drawn(task, CONFIG).start()
     counter = FlopCounterMode(display=False)
 
     def step() -> None:
         with counter:
-            take_step(CONFIG, state, objective, source.batch(0), source.generator(0))
+            training.update(training.source.batch(0))
 
-    bare = Bare.record(state.net, step, autocast(CONFIG, device))
+    bare = Bare.record(training.state.net, step, autocast(CONFIG, training.source.device))
     of_convolutions = sum(
         flops for operation, flops in counter.get_flop_counts()["Global"].items() if "convolution" in str(operation)
     )

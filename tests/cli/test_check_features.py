@@ -6,17 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
+from cotrain import Config
 from cotrain.cli.check_features import features_table
 from cotrain.cli.main import main
 from cotrain.data.bank import Bank
+from cotrain.training.experiment import Experiment
 from tests.evaluation.clusters import FEATURES, Clusters, clusters
 
 
 def shown(made: Clusters) -> str:
     text = io.StringIO()
-    Console(file=text, width=120).print(features_table(made.dataset, made.split, 0))
+    experiment = Experiment(Config(), made.dataset, made.split, torch.device("cpu"))
+    Console(file=text, width=120).print(features_table(experiment))
     return text.getvalue()
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from cotrain import Dataset
-from cotrain.data import BankSource, Split, draw_split
+from cotrain.data import BankSource, Drawing, Split, draw_split
 from cotrain.data.bank import Bank, choose_views, view_names
 from cotrain.data.inputs import FEATURES_AT_ONCE, BankInputs
 from cotrain.data.source import Exchange
+from cotrain.training.state import pool_of
 from cotrain.types import Batch, Views
 from tests.features.tiny import CONFIG, small_data
 
@@ -43,7 +44,8 @@ def split(data: Dataset) -> Split:
 def source(
     data: Dataset, split: Split, views: Views, *, seed: int = 0, weights: np.ndarray | None = None
 ) -> BankSource:
-    return BankSource(data, split, views, labelled=5, unlabelled=12, seed=seed, device=CPU, weights=weights)
+    drawing = Drawing(views, labelled=5, unlabelled=12, seed=seed)
+    return BankSource(BankInputs(data.bank), pool_of(data, split, weights=weights), drawing, CPU)
 
 
 def rows_and_views(features: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

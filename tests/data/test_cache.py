@@ -335,7 +335,7 @@ def test_images_on_disk_are_the_images_in_memory(tmp_path: Path) -> None:
     rows = np.array([3, 1, 1, 7])
     assert torch.equal(on_disk.images[rows], in_memory.images[rows])
     assert on_disk.fingerprint == in_memory.fingerprint
-    assert on_disk.pixel_statistics(on_disk.train) == in_memory.pixel_statistics(in_memory.train)
+    assert on_disk.kind.statistics(on_disk.train) == in_memory.kind.statistics(in_memory.train)
     on_disk.images.path.unlink()
     assert torch.equal(on_disk.images[rows], in_memory.images[rows])
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cotrain import Dataset, UserError, from_arrays
 from cotrain.augment import PRESETS
-from cotrain.data import DataSettings, Source, Split, draw_split, open_data
+from cotrain.data import DataSettings, Drawing, Source, Split, draw_split, open_data
+from cotrain.training.state import pool_of
 from cotrain.types import Views
 
 
@@ -55,14 +56,14 @@ def test_npz_with_medmnist_keys(tmp_path: Path) -> None:
 
 def test_pixel_statistics_are_numpys() -> None:
     dataset = from_arrays(images(50), np.arange(50) % 2)
-    mean, std = dataset.pixel_statistics(np.arange(10, 40))
+    mean, std = dataset.kind.statistics(np.arange(10, 40))
     scaled = images(50)[10:40] / 255
     np.testing.assert_allclose(mean, scaled.mean(axis=(0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std(axis=(0, 1, 2)), rtol=1e-12)
 
 
 def test_a_constant_channel_has_a_usable_deviation() -> None:
-    assert from_arrays(np.full((4, 8, 8), 7, np.uint8), [0, 1, 0, 1]).pixel_statistics(np.arange(4))[1] == [1.0]
+    assert from_arrays(np.full((4, 8, 8), 7, np.uint8), [0, 1, 0, 1]).kind.statistics(np.arange(4))[1] == [1.0]
 
 
 GOOD = (images(4), np.array([0, 1, 0, 1]))
@@ -262,16 +263,9 @@ def test_nothing_unlabelled_is_refused() -> None:
 
 def source(views: Views, seed: int = 0, policy: str = "paper") -> Source:
     dataset = some([0, 1] * 20)
-    return Source(
-        dataset,
-        split_of(dataset, 6),
-        PRESETS[policy],
-        views,
-        labelled=5,
-        unlabelled=7,
-        seed=seed,
-        device=torch.device("cpu"),
-    )
+    pool = pool_of(dataset, split_of(dataset, 6))
+    drawing = Drawing(views, labelled=5, unlabelled=7, seed=seed, images=PRESETS[policy])
+    return Source(dataset.kind.inputs(pool.unlabelled.numpy()), pool, drawing, torch.device("cpu"))
 
 
 def test_batches_have_the_shapes_the_method_asked_for() -> None:

@@ -10,11 +10,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from cotrain import UserError
 from cotrain.audit.duplicates import duplicates, leaks
-from cotrain.augment import FeaturePolicy
-from cotrain.data import Column, Features, FeatureSource, Split, draw_split, from_features
+from cotrain.data import Column, Drawing, Features, FeatureSource, Split, draw_split, from_features
 from cotrain.data.inputs import FeatureInputs
 from cotrain.data.settings import DataSettings
 from cotrain.ops import one_hot
+from cotrain.training.state import pool_of
 from cotrain.types import Views
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def test_a_memory_map_stays_on_disk(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32))
     dataset = from_features(np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(50) % 2)
     assert isinstance(dataset.images.values, np.memmap)
-    assert dataset.kept == "read from disk during training"
+    assert dataset.kind.kept == "read from disk during training"
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,9 @@ def source(values: np.ndarray) -> FeatureSource:
 
 
 def made(dataset: object, split: Split, views: Views, seed: int = 0) -> FeatureSource:
-    return FeatureSource(dataset, split, FeaturePolicy(), views, labelled=5, unlabelled=8, seed=seed, device=CPU)
+    drawing = Drawing(views, labelled=5, unlabelled=8, seed=seed)
+    pool = pool_of(dataset, split)
+    return FeatureSource(dataset.kind.inputs(pool.unlabelled.numpy()), pool, drawing, CPU)
 
 
 def test_batches_have_the_views_of_their_rows(source: FeatureSource) -> None:

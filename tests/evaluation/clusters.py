@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotrain import Dataset, from_arrays
-from cotrain.audit.neighbours import Neighbours, neighbours_of
+from cotrain.audit.neighbours import Neighbours, Similarity, neighbours_of
 from cotrain.data import Split
 from cotrain.data.bank import Bank
 
@@ -59,4 +59,5 @@ def clusters(folder: Path, junk: int, *, labels: NDArray[np.int64] | None = None
         valid=(),
         test=(),
     )
-    return Clusters(dataset, split, np.arange(CLASSES * IMAGES, len(every)), neighbours_of(dataset, split, 0))
+    known = neighbours_of(Similarity(bank), dataset, split, 0)
+    return Clusters(dataset, split, np.arange(CLASSES * IMAGES, len(every)), known)

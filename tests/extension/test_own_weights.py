@@ -107,7 +107,7 @@ def test_a_trunk_may_pool_its_features_and_say_how_pixels_are_normalised(
     fitted = cotrain.fit(toy, out=tmp_path / "run", config=quick, model=model)
     config = quick.with_network(own_network(model))
     built = build_trunk(config, 2, (8, 8, 1))
-    assert built is not None and built.features() == (16, 1, 1)
+    assert built is not None and built.shape == (16, 1, 1)
     with torch.inference_mode():
         expected = trunk.eval()(normalised(toy.images[:5], 0.5, 0.25))
         torch.testing.assert_close(built.net(toy.images[:5]).flatten(1), expected)
@@ -143,7 +143,7 @@ def test_stages_take_weights_by_the_name_of_the_stage(tmp_path: Path, quick: Con
 def test_a_backbone_may_be_frozen_tuned_or_learned(quick: Config, trunk: str, shared: int, learned: int) -> None:
     config = quick.changed({"model.backbone": f"{HERE}backbone", "model.trunk": trunk})
     built = build_trunk(config, 2, (8, 8, 1))
-    assert (built.features()[0] if built else 0) == shared
+    assert (built.shape[0] if built else 0) == shared
     parts = [part for part in build_network(config, 2, 1).trunk if [*part.parameters()]]
     assert len(parts) == learned
     assert pixel_statistics(config, 2, 1) == ((0.5,), (0.25,))

@@ -14,9 +14,11 @@ from cotrain import Dataset, UserError
 from cotrain.cli.main import main
 from cotrain.fitting import crossvalidation
 from cotrain.inference.model import how_calibrated, promised_threshold
+from cotrain.model import MultiHead
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT, read_outputs
+from cotrain.training.experiment import Experiment
 from tests.features.tiny import CONFIG, small_data
 from tests.report.reading import Read, words
 
@@ -113,11 +115,11 @@ def test_finished_folds_are_not_repeated(
 ) -> None:
     trained, real = [], crossvalidation.trained_net
 
-    def counted(*arguments: object) -> object:
-        trained.append(arguments)
+    def counted(experiment: Experiment) -> MultiHead:
+        trained.append(experiment)
         if len(trained) == 5:
             raise KeyboardInterrupt
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(experiment)
 
     monkeypatch.setattr(crossvalidation, "trained_net", counted)
     with pytest.raises(Exception, match="resume"):

@@ -112,7 +112,7 @@ def test_heads_that_begin_later_share_a_layer_that_learns() -> None:
     net = build_network(config, 3, 3)
     assert "Linear" in layers(net.trunk) and all(weight.requires_grad for weight in net.trunk.parameters())
     trunk = build_trunk(config, 3, (SIDE, SIDE, 3))
-    assert trunk is not None and trunk.features() == (FEATURES, 1, 1)
+    assert trunk is not None and trunk.shape == (FEATURES, 1, 1)
     assert layers(trunk.net) == ["Conv2d", "ReLU", "Conv2d", "ReLU", "Pool"]
 
 

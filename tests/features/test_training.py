@@ -16,9 +16,7 @@ from cotrain.model.pretrained import Standardise
 from cotrain.networks import build_network
 from cotrain.runs.log import read_log
 from cotrain.training.checks import check_trainable
-from cotrain.training.loop import objective_of, refresh, source_of, take_step
-from cotrain.training.selection import selection_of
-from cotrain.training.state import begin, pool_of
+from cotrain.training.experiment import Experiment, Prepared
 from tests.features.fitting import DOUBTED, DROPOUT, fit_killed, fit_one_rank
 from tests.features.tiny import CONFIG, Counting, only_bank, opened, pictures, pretrained_convolution, small_data
 from tests.processes import Running, torchrun
@@ -39,16 +37,13 @@ def data() -> Dataset:
 def test_every_method_learns_from_a_bank(name: str, data: Dataset) -> None:
     """Finite losses, and every weight of the heads gets a gradient from some step."""
     config = CONFIG.changed({"method": name, "optim.steps": 4, "optim.unlabelled": 8})
-    check_trainable(config, data)
+    check_trainable(Prepared(config, data))
     banked, split = opened(data, config), draw_split(data, config.data, 0)
-    state, source, pool = begin(config, banked, split, CPU), source_of(config, banked, split, CPU), pool_of(data, split)
-    objective = objective_of(config, state, CPU)
+    training = Experiment(config, banked, split, CPU).start()
+    state = training.state
     before = {key: weight.detach().clone() for key, weight in state.net.named_parameters()}
-    steps = config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)
-    for step in range(config.optim.steps):
-        if step in steps:
-            refresh(config, state, pool, source)
-        _, losses = take_step(config, state, objective, source.batch(step), source.generator(step))
+    for batch in training.batches():
+        _, losses = training.step(batch)
         assert torch.isfinite(losses.total)
     unchanged = {key for key, weight in state.net.named_parameters() if torch.equal(weight, before[key])}
     assert not {key for key in unchanged if "extra" not in key}
@@ -60,13 +55,13 @@ def test_methods_that_learn_to_augment_pixels_are_refused(name: str, data: Datas
     with pytest.raises(UserError, match=f"^{name} learns how strongly to augment pixels while it trains, but a frozen"):
         cotrain.fit(data, out=tmp_path / "run", config=config)
     assert not (tmp_path / "run").exists()
-    check_trainable(config.changed({"model.trunk": "learned"}), data)
+    check_trainable(Prepared(config.changed({"model.trunk": "learned"}), data))
 
 
 def test_features_are_standardised_by_the_unlabelled_images(data: Dataset) -> None:
     banked, split = opened(data), draw_split(data, CONFIG.data, 0)
     assert banked.bank is not None
-    net = begin(CONFIG, banked, split, CPU).net
+    net = Experiment(CONFIG, banked, split, CPU).start().state.net
     features = banked.bank.plain(np.asarray(split.unlabelled)).flatten(1)
     layers = [module for module in net.modules() if isinstance(module, Standardise)]
     assert len(layers) == CONFIG.method.heads
@@ -112,8 +107,8 @@ def test_a_finished_run_has_a_page_and_a_baseline(data: Dataset, tmp_path: Path)
 
 def test_the_next_tests_draw_doubtful_labels_less_often(data: Dataset) -> None:
     banked = opened(data)
-    split, _, weights = selection_of(DOUBTED, banked, draw_split(data, DOUBTED.data, 0)).used
-    plain, weighed = (source_of(DOUBTED, banked, split, CPU, weights=each) for each in (None, weights))
+    split = draw_split(data, DOUBTED.data, 0)
+    plain, weighed = (Experiment(each, banked, split, CPU).source for each in (CONFIG, DOUBTED))
     steps = range(DOUBTED.optim.steps)
     assert any((plain.batch(step).labelled_rows != weighed.batch(step).labelled_rows).any() for step in steps)
 

@@ -139,9 +139,8 @@ def opened(dataset: Dataset, config: Config = CONFIG, *, augmented: bool = True,
     """The dataset with its bank."""
     trunk = build_trunk(config, len(dataset.classes), dataset.shape)
     assert trunk is not None
-    return building.open_bank(
-        dataset, trunk, config.augment, config.bank, console, config.run.runtime, augmented=augmented
-    )
+    views, runtime = (config.augment, config.bank, console), config.run.runtime
+    return replace(dataset, bank=building.open_bank(dataset, trunk, *views, runtime, augmented=augmented))
 
 
 def stored(dataset: Dataset, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -7,7 +7,8 @@ import numpy as np
 
 from cotrain import Config, Dataset
 from cotrain.labelling.learning import Disputed, Known, Point, Snapshot, Teacher, with_estimate
-from tests.features.tiny import CONFIG, opened, small_data
+from cotrain.training.experiment import Prepared
+from tests.features.tiny import CONFIG, small_data
 
 CLASSES = ("red", "green", "blue")
 LEARNS = CONFIG.changed(
@@ -16,7 +17,7 @@ LEARNS = CONFIG.changed(
 
 
 def a_teacher(train: int = 90, test: int = 0, config: Config = LEARNS, seed: int = 0) -> Teacher:
-    return Teacher(opened(small_data(train, 0, test), config), config, seed)
+    return Teacher(Prepared(config, small_data(train, 0, test)), seed)
 
 
 def truth(dataset: Dataset, rows: Iterable[int]) -> dict[int, int]:

@@ -17,8 +17,9 @@ from cotrain.labelling import estimating
 from cotrain.labelling.estimating import HeldOut, advice, audit_point, calibrated, extended, held_out
 from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
 from cotrain.networks import build_trunk
+from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
-from tests.features.tiny import opened, pictures, small_data
+from tests.features.tiny import pictures, small_data
 from tests.labelling.learned import CLASSES, LEARNS, a_teacher, answered, estimated, truth, without_row
 
 
@@ -81,7 +82,7 @@ def test_a_class_without_labels_is_never_predicted(teacher: Teacher) -> None:
 
 def test_an_unreadable_image_has_no_prediction_and_is_not_asked_for() -> None:
     whole = a_teacher().dataset
-    teacher = Teacher(without_row(whole, 5), LEARNS)
+    teacher = Teacher(Prepared(LEARNS, without_row(whole, 5)))
     snapshot = trained(teacher, answered(teacher, range(6, 30)))
     assert not snapshot.probabilities[5].any()
     assert (snapshot.heads[:, 5] == -1).all()
@@ -102,7 +103,8 @@ def test_test_images_and_strangers_do_not_teach() -> None:
 def test_the_labels_of_the_dataset_are_not_used(teacher: Teacher) -> None:
     shuffled = replace(teacher.dataset, labels=torch.zeros_like(teacher.dataset.labels), classes=("x",))
     known = answered(teacher, range(20))
-    assert same(trained(Teacher(shuffled, LEARNS), known, estimate=True), trained(teacher, known, estimate=True))
+    other = Teacher(Prepared(LEARNS, shuffled))
+    assert same(trained(other, known, estimate=True), trained(teacher, known, estimate=True))
 
 
 def fake_trainer(seen: list[set[int]]) -> estimating.Train:
@@ -221,7 +223,7 @@ def test_an_audit_asks_for_every_unlabelled_image_equally_often() -> None:
     base, known = a_teacher(train=30), answered(a_teacher(train=30), range(10))
     drawn: Counter[int] = Counter()
     for seed in range(300):
-        asked = Teacher(base.dataset, LEARNS, seed).audit(known, 5, hidden=frozenset({29}))
+        asked = Teacher(Prepared(LEARNS, base.dataset), seed).audit(known, 5, hidden=frozenset({29}))
         assert len(set(asked)) == 5
         drawn.update(asked)
     assert set(drawn) == set(range(10, 29))
@@ -289,7 +291,7 @@ def test_small_grey_images_are_labelled_on_features_too() -> None:
 
 def test_features_are_needed() -> None:
     with pytest.raises(UserError, match=r"frozen.*wrn-10-1 has none.*lite0"):
-        Teacher(small_data(), recipe_named("small32"))
+        Teacher(Prepared(recipe_named("small32"), small_data()))
 
 
 def test_a_label_is_enough_for_each_of_two_classes(teacher: Teacher) -> None:
@@ -300,5 +302,5 @@ def test_a_label_is_enough_for_each_of_two_classes(teacher: Teacher) -> None:
 
 def test_plain_features_are_enough_for_the_first_questions() -> None:
     dataset = small_data(60, 0, 0, seed=9)  # a bank of its own
-    teacher = Teacher(opened(dataset, LEARNS, augmented=False), LEARNS)
+    teacher = Teacher(Prepared(LEARNS, dataset, augmented=False))
     assert len(teacher.first(5)) == 5

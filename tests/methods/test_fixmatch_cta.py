@@ -8,11 +8,12 @@ import torch
 
 from cotrain.augment import PRESETS
 from cotrain.augment.ctaugment import initial_rates
-from cotrain.data import DataSettings, Source, draw_split, open_data
+from cotrain.data import DataSettings, Drawing, Source, draw_split, open_data
 from cotrain.methods.fixmatch import FixMatch
 from cotrain.methods.fixmatch_cta import FixMatchCTA
 from cotrain.model import MultiHead
 from cotrain.model.families.wrn import wrn
+from cotrain.training.state import pool_of
 from cotrain.types import Batch, Learner, Pool
 
 
@@ -20,7 +21,9 @@ def source(method: FixMatchCTA) -> Source:
     digits = open_data("digits")
     split = draw_split(digits, DataSettings(labels=40), seed=0)
     cpu = torch.device("cpu")
-    return Source(digits, split, PRESETS["paper"], method.views, labelled=8, unlabelled=24, seed=0, device=cpu)
+    drawing = Drawing(method.views, labelled=8, unlabelled=24, images=PRESETS["paper"])
+    pool = pool_of(digits, split)
+    return Source(digits.kind.inputs(pool.unlabelled.numpy()), pool, drawing, cpu)
 
 
 def learner(method: FixMatchCTA, seed: int = 0) -> Learner:

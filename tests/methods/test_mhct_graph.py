@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from cotrain import graph
+from cotrain.graph import neighbour_graph
 from cotrain.methods import mhct_graph
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.methods.mhct_graph import GraphCoTraining
@@ -29,6 +31,9 @@ class Points:
     def features(self, rows: Tensor, /) -> Tensor:
         assert self.of_trunk is not None, "only the outputs of the heads are needed"
         return self.of_trunk[rows]
+
+    def graph(self, features: Tensor, neighbours: int, /) -> "csr_array":
+        return neighbour_graph(features, neighbours)
 
     def upcoming(self) -> Tensor:
         return torch.arange(10, 30)

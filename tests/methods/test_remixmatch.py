@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from cotrain.augment import PRESETS
 from cotrain.augment.ctaugment import initial_rates
-from cotrain.data import DataSettings, Source, draw_split, open_data
+from cotrain.data import DataSettings, Drawing, Source, draw_split, open_data
 from cotrain.methods.remixmatch import ReMixMatch, align, rotated
 from cotrain.model import MultiHead, backbone
 from cotrain.ops import beta
+from cotrain.training.state import pool_of
 from cotrain.types import Batch, Learner, Pool, Views
 from tests.methods.parts import unlabelled
 
@@ -231,7 +232,9 @@ def test_views_and_outputs_follow_the_settings() -> None:
 def test_real_steps_resume_from_a_copy_of_memory() -> None:
     method, digits, cpu = ReMixMatch(strong_views=1), open_data("digits"), torch.device("cpu")
     split = draw_split(digits, DataSettings(labels=40), seed=0)
-    source = Source(digits, split, PRESETS["paper"], method.views, labelled=8, unlabelled=8, seed=0, device=cpu)
+    drawing = Drawing(method.views, labelled=8, unlabelled=8, images=PRESETS["paper"])
+    pool = pool_of(digits, split)
+    source = Source(digits.kind.inputs(pool.unlabelled.numpy()), pool, drawing, cpu)
     torch.manual_seed(0)
     net = MultiHead.cut(backbone("wrn-10-1", channels=1, classes=10, extra=method.extra), 1).train()
     pool = Pool(NOTHING, NOTHING, NOTHING, len(digits.images), 10)

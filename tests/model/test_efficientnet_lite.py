@@ -125,7 +125,7 @@ def test_pixels_become_what_the_network_was_trained_on() -> None:
     assert trunk is not None
     seen = []
     trunk.net.net.register_forward_pre_hook(lambda net, given: seen.append(given[0]))
-    assert trunk.features() == (1280, 1, 1)
+    assert trunk.shape == (1280, 1, 1)
     with torch.inference_mode():
         trunk.net(pixels)
     torch.testing.assert_close(seen[-1], (pixels.permute(0, 3, 1, 2).double() - 127).div(128).float())

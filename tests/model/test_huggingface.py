@@ -177,7 +177,7 @@ def test_grey_images_are_the_same_images_in_colour(folders: dict[str, Path]) -> 
 @pytest.mark.parametrize("trunk", ["frozen", "tuned"])
 def test_onnxruntime_computes_the_same(folders: dict[str, Path], trunk: str) -> None:
     built = build_trunk(config_of(folders["dinov2"], trunk=trunk), 2, (42, 32, 3))
-    assert built is not None and built.features() == {"frozen": (16, 1, 1), "tuned": (16, 21, 1)}[trunk]
+    assert built is not None and built.shape == {"frozen": (16, 1, 1), "tuned": (16, 21, 1)}[trunk]
     images = np.random.default_rng(0).integers(0, 256, (3, 42, 32, 3)).astype(np.uint8)
     np.testing.assert_allclose(
         compiled(built, "onnxruntime")(images), compiled(built, "torch")(images), atol=1e-3, rtol=1e-3

@@ -65,7 +65,7 @@ def test_features_are_those_of_the_model(name: str, features: int, size: tuple[i
     state = torch.random.get_rng_state()
     trunk = build_trunk(config, 2, (*size, 3))
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert trunk is not None and trunk.features() == (features, 1, 1)
+    assert trunk is not None and trunk.shape == (features, 1, 1)
     resized = (32, 32) if name == "convolutional" else size
     pixels = (torch.from_numpy(images) / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
     expected = nn.functional.interpolate(pixels.permute(0, 3, 1, 2), resized, mode="bilinear", antialias=True)

@@ -28,7 +28,8 @@ from cotrain.report.page import Subject, page, show
 from cotrain.report.pictures import COLUMNS, Doubt, write_doubts
 from cotrain.runs.run import Run
 from cotrain.storage.cells import class_of, from_safe_path
-from cotrain.training.selection import Selection, selection_of
+from cotrain.training.experiment import Experiment
+from cotrain.training.selection import Selection
 from cotrain.types import UserError
 from tests.features.tiny import CONFIG, known, opened, pictures, small_data
 from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
@@ -45,6 +46,7 @@ ROBUST = CONFIG.changed(
     }
 )
 LABELS, JUNK = 18, 12
+CPU = torch.device("cpu")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -156,7 +158,7 @@ def test_what_has_no_effect_from_scratch_is_said(tiny: Config, toy: Dataset) -> 
     config = tiny.changed({"robust.trust_labels": 0.9, "data.labels": 10})
     split = draw_split(toy, config.data, 0)
     assert any("trust_labels" in line and "no effect here" in line for line in warnings_about(toy, split, config))
-    assert selection_of(config, toy, split).used == (split, None, None)
+    assert Experiment(config, toy, split, CPU).selection.used == (split, None, None)
 
 
 def test_without_junk_nothing_is_left_out() -> None:
@@ -166,7 +168,7 @@ def test_without_junk_nothing_is_left_out() -> None:
 
 def selected(changes: dict[str, Any], dataset: Dataset) -> Selection:
     config = ROBUST.changed(changes)
-    return selection_of(config, dataset, draw_split(dataset, config.data, 0))
+    return Experiment(config, dataset, draw_split(dataset, config.data, 0), CPU).selection
 
 
 def test_a_wrong_label_counts_less_than_the_others() -> None:

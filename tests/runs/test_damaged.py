@@ -21,7 +21,8 @@ from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.training.checks import check_trainable
-from cotrain.training.state import begin, restore, save
+from cotrain.training.experiment import Experiment
+from cotrain.training.state import restore, save
 from tests.made_up import made_up_run, some_data
 
 DEEP = "[" * 50_000 + "]" * 50_000
@@ -206,7 +207,7 @@ def started(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run
     """A run with a checkpoint, of a method with memory."""
     config = cotrain.recipe_named("digits").changed({"data.labels": 8, "method": "comatch", "optim.steps": 2})
     run = Run.create(tmp_path_factory.mktemp("started") / "run", config, draw_split(toy, config.data, 0))
-    state = begin(config, toy, run.split, torch.device("cpu"))
+    state = Experiment(config, toy, run.split, torch.device("cpu")).start().state
     for parameter in state.net.parameters():
         state.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     save(state, run)
@@ -222,7 +223,7 @@ def restored(started: tuple[Run, Dataset], change: Callable[[dict[str, torch.Ten
         tensors, facts = read_tensors(whole)
         change(tensors, facts)
         write_tensors(whole, tensors, facts)
-        state = begin(run.config, dataset, run.split, torch.device("cpu"))
+        state = Experiment(run.config, dataset, run.split, torch.device("cpu")).start().state
         list(restore(state, run, *read_tensors(whole)))
     finally:
         whole.write_bytes(content)

@@ -21,8 +21,8 @@ from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.methods.mhct_graph import GraphCoTraining
 from cotrain.ops import heads_cross_entropy
 from cotrain.training.distributed import ALONE, Ranks, own_rank, process_group
-from cotrain.training.loop import objective_of, refresh, source_of, take_step
-from cotrain.training.state import State, begin, pool_of
+from cotrain.training.experiment import Experiment
+from cotrain.training.step import Training
 from cotrain.types import Batch, Learner, Look, Losses, Pool, Term, Views
 
 CPU = torch.device("cpu")
@@ -102,42 +102,41 @@ def digits() -> tuple[Dataset, Split]:
     return dataset, draw_split(dataset, SMALL.data, SMALL.run.seed)
 
 
-def decided(config: Config) -> State:
+def decided(config: Config, ranks: Ranks = ALONE) -> Training:
     """Batch-norm frozen as one batch left it; heads that are alike, and sure enough to select some images, not all."""
-    state = begin(config, *digits(), CPU)
+    training = Experiment(config, *digits(), CPU, ranks).start()
+    state = training.state
     torch.manual_seed(0)  # of dropout
-    state.net(source_of(config, *digits(), CPU).batch(0).x)
+    state.net(Experiment(config, *digits(), CPU).source.batch(0).x)
     state.net.eval()
     noise = torch.Generator().manual_seed(0)
     for module in state.net.modules():
         if isinstance(module, nn.Linear):
             module.weight.data.add_(torch.randn(module.weight.shape, generator=noise), alpha=0.05).mul_(20)
     state.average.net.load_state_dict(state.net.state_dict())
-    return state
+    return training
 
 
-def renewed(config: Config, state: State, ranks: Ranks = ALONE) -> None:
+def renew(training: Training) -> None:
     """Memory as it is after some steps: what comes once a pass or a round was done, and these images were seen."""
-    pool, source = pool_of(*digits()), source_of(config, *digits(), CPU, ranks)
-    refresh_steps = config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)
+    state, source = training.state, training.source
     for state.step in range(STEP + 1):
-        if state.step in refresh_steps:
-            refresh(config, state, pool, source, ranks)
+        if state.step in training.refresh_steps:
+            training.refresh()
     if state.memory:
-        objective = objective_of(config, state, CPU, ranks)
         with torch.no_grad():
-            objective(source.batch(STEP), STEP, source.generator(STEP))
+            training.objective(source.batch(STEP), STEP, source.generator(STEP))
 
 
 def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    state, source = decided(config), source_of(config, *digits(), CPU, ranks)
-    renewed(config, state, ranks)
+    training = decided(config, ranks)
+    state, source = training.state, training.source
+    renew(training)
     batch = source.batch(STEP)
     yield from ((f"{name}/batch/{key}", tensor) for key, tensor in vars(batch).items())
     if isinstance(config.method, MultiHeadCoTraining):
         yield f"{name}/selected", config.method.pseudo_label(state.net(batch.weak[0][ranks.own]))[1]
-    objective = objective_of(config, state, CPU, ranks)  # without a name it would be gone before backward
-    total, losses = objective(batch, STEP, source.generator(STEP))
+    total, losses = training.objective(batch, STEP, source.generator(STEP))
     total.backward()
     logged = {"total": total, **losses.logged}
     yield from ((f"{name}/term/{key}", value.detach()) for key, value in logged.items())
@@ -147,11 +146,11 @@ def loss_and_gradients(name: str, config: Config, ranks: Ranks) -> Iterator[tupl
 
 def after_steps(config: Config, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     """What a rank computes the fourth step's loss with, batch-norm live."""
-    state, source = begin(config, *digits(), CPU), source_of(config, *digits(), CPU, ranks)
-    objective = objective_of(config, state, CPU, ranks)
+    training = Experiment(config, *digits(), CPU, ranks).start()
+    state, source = training.state, training.source
     for step in range(3):
-        take_step(config, state, objective, source.batch(step), source.generator(step))
-    objective(source.batch(3), 3, source.generator(3))
+        training.update(source.batch(step))
+    training.objective(source.batch(3), 3, source.generator(3))
     yield from ((f"steps/weight/{key}", weight.detach()) for key, weight in state.net.named_parameters())
     yield from ((f"steps/teacher/{key}", tensor) for key, tensor in state.average.net.state_dict().items())
 

@@ -13,10 +13,10 @@ from torch import Tensor
 import cotrain.training.distributed
 from cotrain.cli.main import main
 from cotrain.methods.mhct import MultiHeadCoTraining
-from cotrain.training.loop import source_of
+from cotrain.training.experiment import Experiment
 from cotrain.types import Learner
 from tests.processes import torchrun
-from tests.training.distributed_worker import CASES, CPU, NODES, STEP, decided, digits, renewed, work
+from tests.training.distributed_worker import CASES, CPU, NODES, STEP, decided, digits, renew, work
 
 pytestmark = pytest.mark.system
 each_case = pytest.mark.parametrize("name", CASES)
@@ -57,8 +57,9 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_losses_and_gradients_are_those_of_one_process(name: str, found: Found) -> None:
     """Up to the order of float32 sums: some 1e-7 of what is summed, of which most cancels in a gradient."""
     config = CASES[name]
-    state, source = decided(config), source_of(config, *digits(), CPU)
-    renewed(config, state)
+    training = decided(config)
+    state, source = training.state, training.source
+    renew(training)
     learner = Learner(state.net, state.average.net, STEP, config.optim.steps, source.generator(STEP), state.memory)
     losses = config.method.loss(learner, source.batch(STEP))
     losses.total.backward()
@@ -94,7 +95,7 @@ def test_some_images_are_selected_and_not_equally_many_on_the_two(name: str, fou
 @each_case
 def test_the_batch_is_the_same_and_each_rank_makes_the_views_of_its_own_rows(name: str, found: Found) -> None:
     config = CASES[name]
-    whole = vars(source_of(config, *digits(), CPU).batch(STEP))
+    whole = vars(Experiment(config, *digits(), CPU).source.batch(STEP))
     for number, rank in enumerate(found):
         part = under(f"{name}/batch/", rank)
         assert all(torch.equal(part[key], whole[key]) for key in ("y", "labelled_rows", "unlabelled_rows"))

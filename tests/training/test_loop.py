@@ -24,9 +24,10 @@ from cotrain.networks import build_network
 from cotrain.ops import vote_of_others
 from cotrain.runs.log import read_log
 from cotrain.runs.run import Run
-from cotrain.training.loop import objective_of, source_of, take_step, train
+from cotrain.training.experiment import Experiment
+from cotrain.training.loop import train
 from cotrain.training.monitor import watched
-from cotrain.training.state import begin, restore, save
+from cotrain.training.state import State, restore, save
 from cotrain.types import Batch, Learner, Losses, Method, Pool, Term, Views
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -36,6 +37,10 @@ QUIET = Console(quiet=True)
 
 def run_of(config: Config, dataset: Dataset, folder: Path) -> Run:
     return Run.create(folder, config, draw_split(dataset, config.data, config.run.seed))
+
+
+def trained(run: Run, dataset: Dataset, console: Console, title: str) -> State:
+    return train(run, Experiment(run.config, dataset, run.split, CPU), console, title)
 
 
 @pytest.mark.parametrize("batches", ["small", pytest.param("whole", marks=pytest.mark.slow)])
@@ -52,14 +57,14 @@ def test_the_first_twenty_losses_are_the_ones_in_git(
     sizes = {"optim.labelled": 8, "optim.unlabelled": 24} if batches == "small" else {}
     config, dataset = config.changed({"optim.steps": 20, **sizes}), open_data("digits")
     split = draw_split(dataset, config.data, config.run.seed)
-    state, source = begin(config, dataset, split, CPU), source_of(config, dataset, split, CPU)
+    training = Experiment(config, dataset, split, CPU).start()
+    state, source, found = training.state, training.source, []
     state.net.double()
     state.average.net.double()
-    objective, found = objective_of(config, state, CPU), []
     for step in range(20):
         batch = source.batch(step, config.method.rates(state.memory))
         batch = replace(batch, x=batch.x.double(), weak=batch.weak.double(), strong=batch.strong.double())
-        _, losses = take_step(config, state, objective, batch, source.generator(step))
+        _, losses = training.update(batch)
         found.append([losses["supervised"].item(), losses["unsupervised"].item(), losses.monitors["agreement"].item()])
     path = GOLDEN / f"digits-{preset}{'-small' if sizes else ''}.json"
     if not path.exists():
@@ -93,7 +98,7 @@ def test_lambda_rises_to_its_value(toy: Dataset, tiny: Config, tmp_path: Path) -
     one_step = tiny.changed({"optim.steps": 1})
     variants = {"rising": {"method.unsupervised_ramp": 1}, "none": {"method.unsupervised_weight": 0}, "full": {}}
     nets = {
-        name: train(run_of(one_step.changed(changes), toy, tmp_path / name), toy, CPU, QUIET, "").net.state_dict()
+        name: trained(run_of(one_step.changed(changes), toy, tmp_path / name), toy, QUIET, "").net.state_dict()
         for name, changes in variants.items()
     }
     assert all(map(torch.equal, nets["rising"].values(), nets["none"].values())), "the first step has no lambda yet"
@@ -102,7 +107,7 @@ def test_lambda_rises_to_its_value(toy: Dataset, tiny: Config, tmp_path: Path) -
 
 def test_without_average_the_evaluated_weights_are_the_trained_ones(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     run = run_of(tiny.changed({"optim.ema": 0, "optim.ema_warmup": False}), toy, tmp_path / "run")
-    state = train(run, toy, CPU, QUIET, "")
+    state = trained(run, toy, QUIET, "")
     assert all(map(torch.equal, state.net.state_dict().values(), state.average.net.state_dict().values()))
 
 
@@ -121,11 +126,11 @@ def test_heads_and_their_votes_are_watched_on_images_whose_labels_only_the_evalu
     toy: Dataset, tiny: Config, tmp_path: Path
 ) -> None:
     run = run_of(tiny.changed({"run.evaluate_every": 10}), toy, tmp_path / "run")
-    state = train(run, toy, CPU, QUIET, "")
+    state = trained(run, toy, QUIET, "")
     seen = [row for row in read_log(run.log_path) if "unlabelled_error" in row]
     assert [row["step"] for row in seen] == [10, 20, 30]
     rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
-    mean, std = toy.pixel_statistics(np.asarray(run.split.unlabelled))
+    mean, std = toy.kind.statistics(np.asarray(run.split.unlabelled))
     heads = heads_of(head_logits(state.average.net, ImageInputs(toy.images, mean, std), rows), toy.labels[rows])
     assert seen[-1]["heads_disagree"] == pytest.approx(heads.mean_disagreement)
     assert seen[-1].get("vote_right") == pytest.approx(heads.vote_right)
@@ -143,12 +148,12 @@ def test_heads_are_watched_where_nobody_knows_the_labels(
     valid = (images[60:80], labels[60:80]) if held_out else None
     dataset = from_arrays(images[:60], np.where(np.arange(60) < 8, labels[:60], -1), valid=valid, classes=toy.classes)
     run = run_of(tiny.changed({"run.evaluate_every": 10, "data.test_share": 0.0}), dataset, tmp_path / "run")
-    state = train(run, dataset, CPU, QUIET, "")
+    state = trained(run, dataset, QUIET, "")
     seen = {step: {} for step in (10, 20, 30)}
     for row in read_log(run.log_path):
         if "supervised" not in row:
             seen[row["step"]] |= row
-    mean, std = dataset.pixel_statistics(np.asarray(run.split.unlabelled))
+    mean, std = dataset.kind.statistics(np.asarray(run.split.unlabelled))
     rows = np.setdiff1d(run.split.unlabelled, run.split.labelled)
     inputs = ImageInputs(dataset.images, mean, std)
     on_unlabelled = heads_of(head_logits(state.average.net, inputs, rows), torch.zeros(52).long())
@@ -170,7 +175,7 @@ def test_heads_are_watched_where_nobody_knows_the_labels(
 
 def test_two_heads_are_watched_without_a_vote(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     run = run_of(tiny.changed({"method.heads": 2, "run.evaluate_every": 30}), toy, tmp_path / "run")
-    train(run, toy, CPU, QUIET, "")
+    trained(run, toy, QUIET, "")
     (seen,) = [row for row in read_log(run.log_path) if "unlabelled_error" in row]
     assert {*seen} == {"step", "unlabelled_error", "heads_disagree", "head_1_error", "head_2_error"}
 
@@ -179,7 +184,7 @@ def test_one_head_says_nothing_of_images_without_labels(toy: Dataset, tiny: Conf
     dataset = replace(toy, labels=torch.where(torch.arange(120) < 8, toy.labels, -1), test=np.arange(0))
     run = run_of(tiny.changed({"method": "fixmatch", "data.test_share": 0.0}), dataset, tmp_path / "run")
     assert watched(run, dataset) == ()
-    train(run, dataset, CPU, QUIET, "")
+    trained(run, dataset, QUIET, "")
     assert all("supervised" in row for row in read_log(run.log_path))
 
 
@@ -189,7 +194,7 @@ def test_it_is_said_once_halfway_that_nothing_is_selected(toy: Dataset, tiny: Co
         output = io.StringIO()
         config = tiny.changed({"method": "fixmatch", "method.threshold": threshold, "run.log_every": 1})
         run = run_of(config, toy, tmp_path / f"{threshold}")
-        train(run, toy, CPU, Console(file=output, width=200), "fixmatch")
+        trained(run, toy, Console(file=output, width=200), "fixmatch")
         said.append([line for line in output.getvalue().splitlines() if "halfway" in line])
     words = "no pseudo-label was selected and the unlabelled images had no effect; train longer"
     assert said == [[f"fixmatch, halfway: for 100 % of the training, {words}"], []]
@@ -199,11 +204,11 @@ def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
     toy: Dataset, tiny: Config, tmp_path: Path
 ) -> None:
     run = run_of(tiny.changed({"optim.kind": "adam", "optim.lr": 0.002}), toy, tmp_path / "run")
-    train(run, toy, CPU, QUIET, "")
+    trained(run, toy, QUIET, "")
     whole = load_file(run.model_path)
     assert {row["lr"] for row in read_log(run.log_path) if "lr" in row} == {0.002}
     run.checkpoints.newest().unlink()
-    train(run, toy, CPU, QUIET, "")
+    trained(run, toy, QUIET, "")
     again = load_file(run.model_path)
     assert [key for key in whole if not torch.equal(whole[key], again[key])] == []
 
@@ -211,7 +216,7 @@ def test_adam_goes_on_from_a_checkpoint_to_the_same_bits_at_a_constant_rate(
 def test_a_run_of_an_earlier_version_is_resumed(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     """Its config and checkpoint do not have the newest settings; where the others come from makes no difference."""
     run = run_of(tiny.changed({"method": "fixmatch"}), toy, tmp_path / "run")
-    state = train(run, toy, CPU, QUIET, "")
+    state = trained(run, toy, QUIET, "")
     tensors, facts = run.checkpoints.load()
     for config in (facts["config"], old := json.loads((run.folder / "config.json").read_text())):
         del config["optim"]["per_method"]
@@ -247,10 +252,10 @@ def test_checkpoints_hold_the_methods_memory_and_everything_else(toy: Dataset, t
     config = tiny.model_copy(update={"method": Remembering()})
     with METHODS.with_added("remembering", Remembering):
         run = run_of(config, toy, tmp_path / "run")
-        state = train(run, toy, CPU, QUIET, "")
+        state = trained(run, toy, QUIET, "")
         assert state.memory["seen"].sum() > 0
         save(state, run)
-        fresh = begin(config, toy, run.split, CPU)
+        fresh = Experiment(config, toy, run.split, CPU).start().state
         list(restore(fresh, run, *run.checkpoints.load()))
     assert (fresh.step, fresh.seconds) == (state.step, state.seconds)
     assert all(torch.equal(fresh.memory[name], state.memory[name]) for name in state.memory)
@@ -272,14 +277,14 @@ def test_a_loss_with_other_terms_than_the_method_names_is_refused(toy: Dataset, 
     Misnamed.name = "misnamed"
     run = run_of(tiny.model_copy(update={"method": Misnamed()}), toy, tmp_path / "run")
     with pytest.raises(TypeError, match=r"misnamed.loss gave the terms \('supervised',\), not \('supervised', 'uns"):
-        train(run, toy, CPU, QUIET, "")
+        trained(run, toy, QUIET, "")
 
 
 def test_the_log_has_every_term_once_and_before_weighting(toy: Dataset, tiny: Config, tmp_path: Path) -> None:
     names = {}
     for method in ("mhct", "vat", "supervised"):
         run = run_of(tiny.changed({"method": method, "run.log_every": 1, "optim.steps": 2}), toy, tmp_path / method)
-        train(run, toy, CPU, QUIET, "")
+        trained(run, toy, QUIET, "")
         rows = [row for row in read_log(run.log_path) if "lr" in row]
         names[method] = [*rows[0]][3:]
     assert names["mhct"] == ["agreement", "supervised", "unsupervised"]

@@ -11,8 +11,8 @@ from cotrain.data import draw_split
 from cotrain.model import MultiHead
 from cotrain.model.families.wrn import wrn
 from cotrain.training.ema import Average
+from cotrain.training.experiment import Experiment
 from cotrain.training.optim import adam, learning_rate, set_learning_rate, sgd
-from cotrain.training.state import begin
 
 CPU = torch.device("cpu")
 
@@ -72,7 +72,7 @@ def test_adam_is_as_written_down_and_its_decay_takes_from_kernels_only(momentum:
 def test_training_begins_with_the_optimiser_of_the_settings(kind: str, used: dict, toy: Dataset, tiny: Config) -> None:
     changes = {"optim.kind": kind, "optim.lr": 0.07, "optim.momentum": 0.5, "optim.weight_decay": 0.03}
     config = tiny.changed(changes)
-    optimizer = begin(config, toy, draw_split(toy, config.data, 0), CPU).optimizer
+    optimizer = Experiment(config, toy, draw_split(toy, config.data, 0), CPU).start().state.optimizer
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.03, 0.0]
     for group in optimizer.param_groups:
         assert {key: group[key] for key in ("lr", *used)} == {"lr": 0.07, **used}

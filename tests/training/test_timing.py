@@ -6,6 +6,7 @@ import torch
 import cotrain.training.timing
 from cotrain import Config, Dataset
 from cotrain.data import Source, draw_split
+from cotrain.training.experiment import Experiment
 from cotrain.training.timing import pace
 
 
@@ -24,5 +25,5 @@ def test_the_first_views_ever_made_do_not_count(toy: Dataset, tiny: Config, monk
 
     monkeypatch.setattr(Source, "batch", slow_at_first)
     monkeypatch.setattr(cotrain.training.timing.time, "monotonic", passed)
-    found = pace(tiny, toy, draw_split(toy, tiny.data, seed=0), torch.device("cpu"))
+    found = pace(Experiment(tiny, toy, draw_split(toy, tiny.data, seed=0), torch.device("cpu")))
     assert len(made) > 1 and 0 < found.step < 1

@@ -40,4 +40,5 @@ def load_digits() -> Dataset:
         source="digits",
         layout="scikit-learn's handwritten digits",
         mirror=False,
+        recipe="digits",
     )
