@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import cotrain
 from cotrain.config.recipes import recipe_named
 from cotrain.data import BankSettings, Dataset, draw_split
 from cotrain.networks import build_trunk
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
 from cotrain.trunk.building import AT_ONCE, cores, open_bank
 from cotrain.trunk.inputs import on_all_cores
@@ -72,11 +74,11 @@ def heads(images: int) -> tuple[float, float]:
     assert trunk is not None
     open_bank(dataset, trunk, config.augment, VIEWS, QUIET)
     began = time.monotonic()
-    banked = open_bank(dataset, trunk, config.augment, VIEWS, QUIET)
+    banked = replace(dataset, bank=open_bank(dataset, trunk, config.augment, VIEWS, QUIET))
     opened = time.monotonic() - began
     split = draw_split(banked, config.data, 0)
     began = time.monotonic()
-    trained_net(config, banked, split, torch.device("cpu"))
+    trained_net(Experiment(config, banked, split, torch.device("cpu")))
     return time.monotonic() - began, opened
 
 

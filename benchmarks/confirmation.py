@@ -29,8 +29,8 @@ from cotrain.comparison.statistics import interval, spread
 from cotrain.config import Config
 from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 from cotrain.types import Batch, Learner, Losses, Method
 
 LABELS = 4  # per class
@@ -108,9 +108,10 @@ def trial(dataset: Dataset, base: Config, seed: int, method: str) -> dict[str, A
     truth = dataset.labels.clone()
     truth[list(split.labelled)] = -1
     record = Record(truth)
-    net = trained_net(config.model_copy(update={"method": watched(config.method, record)}), dataset, split, CPU)
+    experiment = Experiment(config.model_copy(update={"method": watched(config.method, record)}), dataset, split, CPU)
+    net = trained_net(experiment)
     tested = np.asarray(split.test)
-    logits = head_logits(net, inputs_of(config, dataset, split), tested)
+    logits = head_logits(net, experiment.inputs, tested)
     parts = [
         record.shares([record.steps[step] for step in part]) for part in np.array_split(range(len(record.steps)), PARTS)
     ]

@@ -19,8 +19,8 @@ from cotrain.data import draw_split
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.fitting.crossvalidation import cross_validate
 from cotrain.runs.run import Run
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 
 
 def main() -> None:
@@ -40,11 +40,12 @@ def main() -> None:
             config = base.changed({"data.labels": asked.labels * len(dataset.classes), "run.seed": seed})
             split = draw_split(dataset, config.data, seed)
             with tempfile.TemporaryDirectory() as folder:
-                checked = cross_validate(Run.create(Path(folder) / "run", config, split), dataset, CPU, console)
+                experiment = Experiment(config, dataset, split, CPU)
+                checked = cross_validate(Run.create(Path(folder) / "run", config, split), experiment, console)
             assert checked is not None
-            net = trained_net(config, dataset, split, CPU)
+            net = trained_net(experiment)
             held = np.asarray(split.test)
-            logits = head_logits(net, inputs_of(config, dataset, split), held)
+            logits = head_logits(net, experiment.inputs, held)
             true = score(logits, dataset.labels[held], config.run.ensemble).error
             row = {"data": Path(source).stem, "labels": asked.labels, "seed": seed, "true": true, **checked[0]}
             with open(asked.out, "a") as file:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from rich.console import Console
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from cotrain.config.defaults import configured, opened
+from cotrain.training.experiment import Prepared
 
 TEST_SHARE = 0.3  # where no test rows are given
 MOST = 3000  # photographs for training; a third as many for testing
@@ -58,7 +58,7 @@ def photographs(source: str) -> Rows:
     rng = np.random.default_rng(0)
     train, test = (rng.permutation(rows)[:most] for rows, most in ((dataset.train, MOST), (dataset.test, MOST // 3)))
     drawn = replace(dataset, train=train, test=test)
-    bank = with_bank(drawn, configured(dataset, None, "paper", {}), console, augmented=False).bank
+    bank = Prepared(configured(dataset, None, "paper", {}), drawn, console=console, augmented=False).bank
     assert bank is not None
     labels = dataset.labels.numpy()
     x = bank.plain(np.concatenate([train, test])).flatten(1).numpy()

@@ -33,8 +33,8 @@ from cotrain.config.defaults import configured
 from cotrain.data import DataSettings, draw_split, from_features
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.fitting.baseline import logistic_net
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 
 LOGISTIC, OURS = "logistic_regression", "co-training"
 DEVELOPMENT = 10  # the first seed of experiments that choose a default
@@ -78,9 +78,10 @@ def trial(
     else:
         method = {} if name in (OURS, LOGISTIC) else {"method": name}
         config = configured(dataset, None, "paper", {"run.seed": seed, **method, **changes})
-        net = logistic_net(config, dataset, split) if name == LOGISTIC else trained_net(config, dataset, split, CPU)
+        experiment = Experiment(config, dataset, split, CPU)
+        net = logistic_net(experiment) if name == LOGISTIC else trained_net(experiment)
         seconds = time.process_time() - cpu
-        logits = head_logits(net.eval(), inputs_of(config, dataset, split), asked)
+        logits = head_logits(net.eval(), experiment.inputs, asked)
         error = score(logits, dataset.labels[asked], config.run.ensemble).error
     return {
         "method": name,

@@ -10,18 +10,18 @@ here than by default, where they would be a step or two in a short run.
 import argparse
 import copy
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cotrain import open_data, recipe_named
 from cotrain.config import Config
-from cotrain.data import Source, draw_split
+from cotrain.data import draw_split
 from cotrain.evaluation.outputs import head_logits
 from cotrain.ops import batch_statistics, evaluating
-from cotrain.training.loop import objective_of, refresh, source_of, take_step
-from cotrain.training.state import State, begin, pool_of
-from cotrain.types import Pool
+from cotrain.training.experiment import Experiment
+from cotrain.training.step import Training
 
 CPU = torch.device("cpu")
 FIRST_PHASES = {
@@ -35,30 +35,28 @@ def first_labelling(config: Config) -> tuple[float, float]:
     """Percent of unlabelled images that get the right label: with running statistics, and with the batch's."""
     dataset = open_data("digits")
     split = draw_split(dataset, config.data, config.run.seed)
-    state, source = begin(config, dataset, split, CPU), source_of(config, dataset, split, CPU)
-    objective, pool = objective_of(config, state, CPU), pool_of(dataset, split)
-    rounds = config.method.refresh_steps(pool, config.optim.steps, config.unlabelled)
+    training = Experiment(config, dataset, split, CPU).start()
+    state, rounds, unlabelled = training.state, training.refresh_steps, training.pool.unlabelled
     if 0 in rounds:  # not a labelling yet
-        refresh(config, state, pool, source)
+        training.refresh()
     while state.step == 0 or state.step not in rounds:
-        batch = source.batch(state.step, config.method.rates(state.memory))
-        take_step(config, state, objective, batch, source.generator(state.step))
+        training.update(training.source.batch(state.step, config.method.rates(state.memory)))
 
     def accuracy(by_batch: bool) -> float:
-        predicted = labels_of(config, copy.deepcopy(state), pool, source, by_batch)
-        return 100 * (predicted == dataset.labels[pool.unlabelled]).double().mean().item()
+        predicted = labels_of(replace(training, state=copy.deepcopy(state)), by_batch)
+        return 100 * (predicted == dataset.labels[unlabelled]).double().mean().item()
 
     return accuracy(False), accuracy(True)
 
 
-def labels_of(config: Config, state: State, pool: Pool, source: Source, by_batch: bool) -> Tensor:
+def labels_of(training: Training, by_batch: bool) -> Tensor:
     """The labels that LaplaceNet's graph, or the heads of another method, give to the unlabelled images."""
+    state, unlabelled = training.state, training.pool.unlabelled
     with evaluating(state.net), batch_statistics(state.net) if by_batch else nullcontext():
-        if config.method.name == "laplacenet":
-            refresh(config, state, pool, source)
-            return state.memory["labels"][pool.unlabelled]
-        rows = pool.unlabelled.numpy()
-        return head_logits(state.net, source.inputs, rows).argmax(dim=-1)
+        if training.config.method.name == "laplacenet":
+            training.refresh()
+            return state.memory["labels"][unlabelled]
+        return head_logits(state.net, training.source.inputs, unlabelled.numpy()).argmax(dim=-1)
 
 
 def main() -> None:

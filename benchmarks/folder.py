@@ -23,8 +23,7 @@ from PIL import Image
 from cotrain import recipe_named
 from cotrain.data import Dataset, DataSettings, cache, draw_split, open_data
 from cotrain.training.allocator import keep_freed_memory
-from cotrain.training.loop import objective_of, source_of, take_step
-from cotrain.training.state import begin
+from cotrain.training.experiment import Experiment
 
 REPETITIONS = 5
 STEPS = 12
@@ -65,15 +64,14 @@ def _waited(dataset: Dataset) -> tuple[float, float]:
     split = draw_split(dataset, DataSettings(), seed=0)
     device = torch.device("cpu")
     keep_freed_memory()
-    state, source = begin(config, dataset, split, device), source_of(config, dataset, split, device)
-    objective = objective_of(config, state, device)
-    source.batch(0)  # compiles the views
-    batches, waited, began = source.batches(0, STEPS), 0.0, time.monotonic()
-    for step in range(STEPS):
+    training = Experiment(config, dataset, split, device).start()
+    training.source.batch(0)  # compiles the views
+    batches, waited, began = training.batches(STEPS), 0.0, time.monotonic()
+    for _ in range(STEPS):
         asked = time.monotonic()
         batch = next(batches)
         waited += time.monotonic() - asked
-        take_step(config, state, objective, batch, source.generator(step))
+        training.update(batch)
     seconds = time.monotonic() - began
     return waited / seconds, seconds
 

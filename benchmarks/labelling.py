@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -33,8 +32,8 @@ from cotrain.evaluation.outputs import head_logits
 from cotrain.fitting.baseline import logistic_net
 from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
 from cotrain.ops import ensemble_probabilities
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 
 ROUNDS = (10, 20, 40, 60, 80, 100, 150, 200)  # labels after which the heads train
 ESTIMATED = (60, 100, 200)  # labels after which the estimates of the page are compared with the truth
@@ -86,7 +85,7 @@ def prepared(source: str, most: int) -> tuple[Dataset, Config]:
     if len(dataset.train) > most:
         dataset = replace(dataset, train=np.sort(dataset.train[rng.permutation(len(dataset.train))[:most]]))
     config = configured(dataset, None, "paper", settings)
-    return with_bank(dataset, config, Console()), config
+    return Prepared(config, dataset, console=Console()).with_bank(dataset), config
 
 
 def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str, asked: argparse.Namespace) -> None:
@@ -95,7 +94,7 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
     rounds = [goal for goal in ROUNDS if goal <= asked.most]
     if done >= set(rounds):
         return
-    teacher, truth = Teacher(dataset, config, seed), dataset.labels.numpy()
+    teacher, truth = Teacher(Prepared(config, dataset), seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
     for goal in rounds:
@@ -134,16 +133,16 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
 def logistic(teacher: Teacher, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """The classes that logistic regression predicts from the same labels."""
     lesson = teacher.lesson(known)
-    net = logistic_net(teacher.config, lesson.dataset, lesson.split)
-    logits = head_logits(net, inputs_of(teacher.config, lesson.dataset, lesson.split), tested)
+    experiment = Experiment(teacher.config, lesson.dataset, lesson.split, CPU, prepared=teacher.prepared)
+    logits = head_logits(logistic_net(experiment), experiment.inputs, tested)
     return lesson.classes[logits[0].argmax(dim=-1).numpy()]
 
 
 def finished(teacher: Teacher, config: Config, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """The classes that the model of `Finish` predicts: the usual training instead of the quick one."""
     lesson, config = teacher.lesson(known), config.changed({"run.seed": teacher.seed})
-    net = trained_net(config, lesson.dataset, lesson.split, CPU)
-    logits = head_logits(net, inputs_of(config, lesson.dataset, lesson.split), tested)
+    experiment = Experiment(config, lesson.dataset, lesson.split, CPU, prepared=teacher.prepared)
+    logits = head_logits(trained_net(experiment), experiment.inputs, tested)
     return lesson.classes[ensemble_probabilities(logits, config.run.ensemble).argmax(dim=-1).numpy()]
 
 

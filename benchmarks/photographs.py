@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cotrain.fitting.bank import with_bank
 from rich.console import Console
 
 from cotrain.comparison.claims import VERDICTS, Claim
@@ -33,8 +32,8 @@ from cotrain.data import Dataset, draw_split
 from cotrain.evaluation.outputs import head_logits, score
 from cotrain.fitting.baseline import logistic_net
 from cotrain.methods import METHODS
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 
 LOGISTIC, OURS = "logistic_regression", "mhct_graph"
 MAIN = (LOGISTIC, "supervised", OURS, "mhct", "fixmatch", "laplacenet")
@@ -113,7 +112,7 @@ def prepared(source: str, changes: dict[str, str], console: Console) -> tuple[Da
     config = configured(dataset, None, "paper", settings)
     if not len(dataset.test):
         config = config.changed({"data.test_share": 0.3})
-    return with_bank(dataset, config, console), config
+    return Prepared(config, dataset, console=console).with_bank(dataset), config
 
 
 def trial(dataset: Dataset, base: Config, labels: int, seed: int, method: str, *, on_test: bool) -> dict[str, Any]:
@@ -121,13 +120,15 @@ def trial(dataset: Dataset, base: Config, labels: int, seed: int, method: str, *
     split = draw_split(dataset, config.data, seed)
     began = time.monotonic()
     if method == LOGISTIC:
-        net = logistic_net(config, dataset, split)
+        experiment = Experiment(config, dataset, split, CPU)
+        net = logistic_net(experiment)
     else:
         config = config.changed({"method": method})
-        net = trained_net(config, dataset, split, CPU)
+        experiment = Experiment(config, dataset, split, CPU)
+        net = trained_net(experiment)
     seconds = time.monotonic() - began
     rows = np.asarray(split.test) if on_test else np.setdiff1d(split.unlabelled, split.labelled)
-    logits = head_logits(net, inputs_of(config, dataset, split), rows)
+    logits = head_logits(net, experiment.inputs, rows)
     error = score(logits, dataset.labels[rows], config.run.ensemble).error
     return {"seed": seed, "method": method, "error": round(error, 3), "images": len(rows), "seconds": round(seconds, 1)}
 

@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.photographs import DEVELOPMENT, rows
 from benchmarks.spoiled import Real, Rows, mislabelled, per_class, prepared
-from cotrain.audit.neighbours import neighbours_of, pooled
+from cotrain.audit.neighbours import pooled
 from cotrain.audit.outliers import by_neighbours, training_p_values
 from cotrain.audit.suspects import dispute
 from cotrain.config import Config
@@ -33,8 +33,8 @@ from cotrain.fitting.baseline import logistic_net
 from cotrain.fitting.crossvalidation import folds_of
 from cotrain.labelling.learning import quick
 from cotrain.ops import ensemble_probabilities
+from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.training.state import inputs_of
 
 CPU = torch.device("cpu")
 SHARES, RATIOS, WRONG = (0.0, 0.25, 0.5, 0.75), (1, 10, 50), (0.0, 0.1, 0.2, 0.3)
@@ -95,14 +95,12 @@ class Trial:
         return quick(config, self.seed).changed({"robust.false_alarms": config.robust.false_alarms})
 
     def outputs(self, config: Config, split: Split, of: Rows, dataset: Dataset | None = None) -> torch.Tensor:
-        dataset = dataset or self.real.dataset
-        net = trained_net(config, dataset, split, CPU)
-        return head_logits(net, inputs_of(config, dataset, split), of)
+        experiment = Experiment(config, dataset or self.real.dataset, split, CPU)
+        return head_logits(trained_net(experiment), experiment.inputs, of)
 
     def logistic(self, split: Split, of: Rows, dataset: Dataset | None = None) -> torch.Tensor:
-        config, dataset = self.config(), dataset or self.real.dataset
-        net = logistic_net(config, dataset, split)
-        return head_logits(net, inputs_of(config, dataset, split), of)
+        experiment = Experiment(self.config(), dataset or self.real.dataset, split, CPU)
+        return head_logits(logistic_net(experiment), experiment.inputs, of)
 
     def judged(self, split: Split) -> Rows:
         held = np.setdiff1d(np.intersect1d(self.real.good, split.unlabelled), split.labelled)
@@ -158,8 +156,8 @@ def junk(trial: Trial) -> Iterator[Job]:
 
 def aurocs(trial: Trial, split: Split) -> Row:
     """Area under the ROC curve of junk against the other unlabelled images, and the false alarms at 10 %."""
-    known = neighbours_of(trial.real.dataset, split, trial.seed)
-    rows, bank = np.setdiff1d(split.unlabelled, split.labelled), trial.real.dataset.bank
+    known = Experiment(trial.config(), trial.real.dataset, split, CPU).neighbours
+    rows, bank = np.setdiff1d(split.unlabelled, split.labelled), trial.real.dataset.kind.bank
     assert bank is not None
     strange = trial.real.labels[rows] < 0
     p_values = training_p_values(known, by_neighbours(known), bank, rows)
@@ -173,8 +171,9 @@ def aurocs(trial: Trial, split: Split) -> Row:
 
 
 def pooled_unit(trial: Trial, of: Rows) -> np.ndarray:
-    assert trial.real.dataset.bank is not None
-    features = pooled(trial.real.dataset.bank, of)
+    bank = trial.real.dataset.kind.bank
+    assert bank is not None
+    features = pooled(bank, of)
     return features / np.linalg.norm(features, axis=1, keepdims=True)
 
 
@@ -246,7 +245,7 @@ def precisions(trial: Trial, dataset: Dataset, split: Split, wrong: Rows) -> Row
         found.append(trial.outputs(config, fold.split, fold.held, dataset))
     rows, given = np.concatenate(held), dataset.labels.numpy()[np.concatenate(held)]
     probabilities = ensemble_probabilities(torch.cat(found, dim=1), "probabilities").numpy()
-    known = neighbours_of(dataset, split, trial.seed)
+    known = Experiment(config, dataset, split, CPU).neighbours
     places = known.rows[known.labelled]
     everything = np.ones(len(rows), bool)
     lists = {

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cotrain.fitting.bank import with_bank
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.console import Console
 from cotrain import Config, Dataset, from_arrays
 from cotrain.config.defaults import configured, opened
 from cotrain.data import Split
+from cotrain.training.experiment import Prepared
 
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -56,7 +56,7 @@ class Real:
 def prepared(name: str, data: Path, console: Console) -> Real:
     dataset = {"cifar10": cifar10, "plantvillage": plantvillage}[name](data)
     config = configured(dataset, None, "paper", {})
-    return Real(with_bank(dataset, config, console), config)
+    return Real(Prepared(config, dataset, console=console).with_bank(dataset), config)
 
 
 def cifar10(data: Path) -> Dataset:

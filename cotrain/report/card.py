@@ -61,11 +61,12 @@ def card(run: Run) -> str:
     result = run.result
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
-    facts = run.read_model()[1]
+    facts = run.model_facts
     unit = Unit.ROW if facts.columns else Unit.IMAGE
     named = baselines(unit)
     used, errors = result.get("used", METHOD), errors_of(run, result, named)
-    of_used = Run.open(used_folder(run, BETTER)).result or {}
+    folder = used_folder(run, BETTER)
+    of_used = result if folder == run.folder else Run.open(folder).result or {}
     return _template().render(
         name=run.folder.resolve().name,
         ours=OURS,

@@ -128,7 +128,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     result = run.result
     if result is None:
         raise UserError(f"{run.folder} is not finished: it has no result.json; resume with: {run.resume_command}")
-    classes = tuple(run.read_model()[1].classes)
+    classes = tuple(run.model_facts.classes)
     parts = run.outputs(len(classes))
     baseline = baseline_outputs(run, classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(result)

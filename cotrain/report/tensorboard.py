@@ -23,7 +23,7 @@ def track_figures(run: Run, dataset: Dataset) -> None:
 
 
 def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
-    classes = tuple(run.read_model()[1].classes)
+    classes = tuple(run.model_facts.classes)
     rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
     parts = run.outputs(len(classes))
     if "test" in parts:

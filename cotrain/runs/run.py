@@ -3,12 +3,13 @@
 Every report about a run is read from this folder. No file in it is a pickle.
 """
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from cotrain.config import Config, differences
 from cotrain.data import Dataset, Split, is_openable
 from cotrain.model.own import OwnNetwork
 from cotrain.model.trust import Trust, is_import_path, is_importable
-from cotrain.runs.checkpoint import Checkpoints, read_tensors
+from cotrain.runs.checkpoint import Checkpoints, read_tensors, write_tensors
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
 from cotrain.runs.schema import COMMAND, ModelFacts, ResultFacts
 from cotrain.runs.scores import HELD_OUT, Outputs, checked_outputs
@@ -45,11 +46,20 @@ def is_unused(folder: Path) -> bool:
     return folder.is_dir() and names_in(folder) <= {"split.json", "command.json", PACKAGES, MADE_FROM}
 
 
+@dataclass
+class Written:
+    """What this process wrote to a run's folder, so that it need not read it back."""
+
+    result: dict[str, Any] | None = None
+    model: ModelFacts | None = None
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path
     config: Config
     split: Split
+    written: Written = field(default_factory=Written, compare=False, repr=False)
 
     @classmethod
     def create(cls, folder: Path, config: Config, split: Split, command: str = "") -> "Run":
@@ -154,6 +164,15 @@ class Run:
             )
         return tensors, known
 
+    def write_model(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        write_tensors(self.model_path, tensors, facts)
+        self.written.model = checked(ModelFacts, as_read(facts), self.model_path)
+
+    @property
+    def model_facts(self) -> ModelFacts:
+        """What else than its weights is needed to use the finished model."""
+        return self.written.model or self.read_model()[1]
+
     def outputs(self, classes: int) -> dict[str, Outputs]:
         """The model's outputs for the test images and for the validation images, if the run has them."""
         rows = {"test": self.split.test, "valid": self.split.valid, HELD_OUT: self.split.labelled}
@@ -208,6 +227,8 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any] | None:
+        if self.written.result is not None:
+            return self.written.result
         path = self.folder / "result.json"
         if not path.exists():
             return None
@@ -220,6 +241,7 @@ class Run:
 
     def finish(self, result: dict[str, Any]) -> None:
         write_json(self.folder / "result.json", result)
+        self.written.result = as_read(result)
 
     @contextmanager
     def locked(self, name: str = ".lock") -> Iterator[None]:
@@ -238,6 +260,11 @@ class Run:
 
 def _checkpoints(folder: Path) -> Checkpoints:
     return Checkpoints(folder / "checkpoint")
+
+
+def as_read(value: Any) -> Any:
+    """The value as it is read back from JSON, which has neither tuples nor keys that are numbers."""
+    return json.loads(json.dumps(value))
 
 
 def as_typed(command: str) -> str:

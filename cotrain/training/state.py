@@ -25,7 +25,6 @@ from cotrain.runs.checkpoint import (
     restore_memory,
     restore_optimizer,
     unprefixed,
-    write_tensors,
 )
 from cotrain.runs.run import Run
 from cotrain.runs.schema import CheckpointFacts
@@ -157,4 +156,4 @@ def write_model(net: MultiHead, run: Run, dataset: Dataset, inputs: Inputs) -> N
         "channels": channels,
         **inputs.facts,
     }
-    write_tensors(run.model_path, net.state_dict(), facts)
+    run.write_model(net.state_dict(), facts)

@@ -8,6 +8,7 @@ import pytest
 import cotrain
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.config.defaults import configured, default_config
+from cotrain.training.experiment import Prepared
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 
@@ -19,8 +20,8 @@ def images(shape: tuple[int, ...]) -> Dataset:
 def asked_of_fit(monkeypatch: pytest.MonkeyPatch, data: Dataset, **arguments: Any) -> Config:
     """The config with which `fit` would train."""
 
-    def seen(config: Config, *_: object) -> None:
-        raise StopIteration(config)
+    def seen(prepared: Prepared) -> None:
+        raise StopIteration(prepared.config)
 
     monkeypatch.setattr("cotrain.fitting.fit.check_trainable", seen)
     with pytest.raises(StopIteration) as stopped:

@@ -11,7 +11,7 @@ import cotrain
 from cotrain import Dataset
 from cotrain.fitting.messages import heading
 from cotrain.runs.run import Run
-from cotrain.training.distributed import ALONE
+from cotrain.training.experiment import Experiment
 
 ONE_STEP = {
     "optim.steps": 1,
@@ -54,7 +54,8 @@ def test_a_baseline_is_trained_for_it_even_without_held_out_images(toy: Dataset,
 
 def test_it_is_said_and_without_a_baseline_the_weights_are_random(toy: Dataset, tmp_path: Path) -> None:
     runs = [fitted(toy, tmp_path / str(baseline), **{"run.baseline": baseline}) for baseline in (True, False)]
-    said, also_said = (" ".join(heading(run, toy, torch.device("cpu"), ALONE)) for run in runs)
+    experiments = [Experiment(run.config, toy, run.split, torch.device("cpu")) for run in runs]
+    said, also_said = (" ".join(heading(*each)) for each in zip(runs, experiments, strict=True))
     line = "mhct starts from the labelled-only baseline"
     assert line in said and line not in also_said
     assert not runs[1].baseline_folder.exists()

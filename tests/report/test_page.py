@@ -59,7 +59,7 @@ def test_verdict_and_warnings_in_the_result_are_taken(run: Run, data: Dataset, t
     assert "The heads have become <b>alike." in words(read, "heads")
     copy.finish({**copy.result, "verdict": {"word": "great"}})
     with pytest.raises(UserError, match=r"result\.json is damaged: verdict\.labelled_only: field required"):
-        show(Subject(copy, data))
+        show(Subject(Run.open(copy.folder), data))
 
 
 def test_nothing_comes_from_elsewhere(html: str) -> None:
