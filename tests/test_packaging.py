@@ -44,6 +44,21 @@ def test_every_public_name_has_a_docstring_and_is_in_the_reference() -> None:
     assert made == []
 
 
+def test_only_kinds_of_data_know_which_kind_they_are() -> None:
+    own = {"dataset.py", "kinds.py"}
+    asks = re.compile(
+        r"(?<!cotrain\.)\bdata(set)?\.bank\b|\.features is (not )?None|\.source == [\"']"
+        r"|isinstance\([^()]*\b(Pixels|Banked|Rows)\)"
+    )
+    asked = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in [*(ROOT / "cotrain").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if asks.search(line) and not (path.parent.name == "data" and path.name in own)
+    ]
+    assert asked == []
+
+
 def test_linters_are_pinned_exactly() -> None:
     pins = dict(line.split("==") for line in PROJECT["optional-dependencies"]["dev"] if "==" in line)
     assert pins == {name: version(name) for name in ("ruff", "mypy", "import-linter")}

@@ -1,7 +1,7 @@
 """How long the runs of a comparison are. A few trial steps measure the pace of each method, which is then kept."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -86,6 +86,7 @@ class Planning:
     configs: Mapping[str, Config]  # by contender's name, in order; and the baseline's
     equal: Equal
     minutes: float | None  # per run, if `equal` is "time"; None: as long as the first contender takes
+    prepared: Callable[[Config, Console], Prepared]
 
     def lengths(self, console: Console) -> dict[str, Length]:
         """The length of every contender's runs. The pace is kept, so a resumed comparison has the same steps."""
@@ -128,9 +129,8 @@ class Planning:
 
     def _pace(self, name: str, console: Console) -> Pace:
         config = self.configs[name]
-        prepared = Prepared(config, self.dataset, console=console)
-        experiment = Experiment(config, self.dataset, self.split, pick_device(config.run.device), prepared=prepared)
-        return pace(experiment, PATIENCE)
+        device, prepared = pick_device(config.run.device), self.prepared(config, console)
+        return pace(Experiment(config, self.dataset, self.split, device, prepared=prepared), PATIENCE)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

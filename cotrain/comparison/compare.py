@@ -90,6 +90,7 @@ class Comparison:
     minutes: float | None  # per run, if time is equal; None: as long as the first method takes
     what: str = "methods"  # what is compared
     for_all: Mapping[str, Any] = field(default_factory=dict)  # optimiser settings that the user set, for all methods
+    shared: list[Prepared] = field(default_factory=list, compare=False, repr=False)  # one per trunk
 
     @classmethod
     def of(
@@ -118,9 +119,17 @@ class Comparison:
         named = [replace(contender, settings={**for_all, **contender.settings}) for contender in contenders]
         comparison = cls(folder, dataset, base, named, range(first, first + seeds), equal, minutes, what, for_all)
         for contender in comparison.contenders:
-            check_trainable(Prepared(contender.config(base), dataset))
+            check_trainable(comparison.prepared(contender.config(base)))
             check_batches(contender.config(base), dataset, comparison.split(first))
         return comparison
+
+    def prepared(self, config: Config, console: Console | None = None) -> Prepared:
+        """What all runs with the same trunk share."""
+        found = next((one for one in self.shared if one.serves(config)), None)
+        if found is None:
+            self.shared.append(found := Prepared(config, self.dataset))
+        found.console = console or found.console
+        return found
 
     def split(self, seed: int) -> Split:
         split = draw_split(self.dataset, self.base.data, seed)
@@ -145,6 +154,7 @@ class Comparison:
             configs={**configs, BASELINE_METHOD: configs.get(BASELINE_METHOD, baseline.config(self.base))},
             equal=self.equal,
             minutes=self.minutes,
+            prepared=self.prepared,
         )
 
     @property
@@ -210,8 +220,8 @@ class Comparison:
         return Run.create(self.run_folder(contender, seed), config, self.split(seed), command)
 
     def _experiment(self, run: Run, console: Console) -> Experiment:
-        prepared = Prepared(run.config, self.dataset, console=console)
-        return Experiment(run.config, self.dataset, run.split, pick_device(run.config.run.device), prepared=prepared)
+        device, prepared = pick_device(run.config.run.device), self.prepared(run.config, console)
+        return Experiment(run.config, self.dataset, run.split, device, prepared=prepared)
 
     def _is_whole(self, contender: Contender, seed: int) -> bool:
         """A process killed after writing the result may leave a run without its report or TensorBoard figures."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cotrain.data.bank import Bank
 from cotrain.data.feature_source import FeatureSource
-from cotrain.data.feature_table import Features
+from cotrain.data.feature_table import Column, Features
 from cotrain.data.imagefile import Images
 from cotrain.data.inputs import BankInputs, FeatureInputs, ImageInputs, Inputs
 from cotrain.data.source import BankSource, BatchSource, Drawing, Source
@@ -49,6 +49,10 @@ class Kind(ABC):
     def table(self) -> Features | None:
         """The rows of a table; images have none."""
         return None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return () if self.table is None else self.table.columns
 
     @property
     def can_draw(self) -> bool:

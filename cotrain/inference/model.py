@@ -202,7 +202,7 @@ def model_trained(net: MultiHead, config: Config, dataset: Dataset, inputs: Inpu
         tuple(facts.get("mean", ())),
         tuple(facts.get("std", ())),
         trunk=trunk,
-        columns=() if dataset.kind.table is None else dataset.kind.table.columns,
+        columns=dataset.kind.columns,
     )
 
 

@@ -17,6 +17,7 @@ from cotrain.data.bank import Bank
 from cotrain.data.inputs import Inputs
 from cotrain.data.kinds import Kind
 from cotrain.graph import Graphs
+from cotrain.model.trust import is_import_path
 from cotrain.networks import Statistics, build_trunk, pixel_statistics
 from cotrain.training.distributed import ALONE, Ranks
 from cotrain.training.selection import Selection, Used, selection_of
@@ -46,6 +47,14 @@ class Prepared:
         self.config, self.dataset, self.ranks, self.console, self.augmented = config, dataset, ranks, console, augmented
         self.graphs = Graphs()
         self._inputs: tuple[Rows, Inputs] | None = None
+
+    def serves(self, config: Config) -> bool:
+        """Whether other settings have the same trunk and the same views."""
+        ours, theirs = ((own.model, own.augment, own.bank, own.run.runtime) for own in (self.config, config))
+        shares = [own.method.share or own.model.share for own in (self.config, config)]
+        own_network = is_import_path(config.model.backbone) or config.model.own is not None
+        same_method = not own_network or self.config.method == config.method  # which the user's function may look at
+        return ours == theirs and shares[0] == shares[1] and same_method
 
     @cached_property
     def trunk(self) -> Trunk | None:

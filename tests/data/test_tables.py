@@ -33,13 +33,13 @@ def opened(path: Path, **settings: str) -> Dataset:
 
 
 def check(dataset: Dataset) -> None:
-    assert [(column.name, column.categories) for column in dataset.features.columns] == [
+    assert [(column.name, column.categories) for column in dataset.images.columns] == [
         ("size", None),
         ("colour", ("blue", "red")),
         ("legs", None),
         ("tame", ("no", "yes")),
     ]
-    assert dataset.features[:].tolist() == [[1.5, 0, 3, 1], [2.5, 1, 4, 0], [3.5, -1, 5, 0], [4.5, 1, 6, 1]]
+    assert dataset.images[:].tolist() == [[1.5, 0, 3, 1], [2.5, 1, 4, 0], [3.5, -1, 5, 0], [4.5, 1, 6, 1]]
     assert dataset.classes == ("cat", "dog")
     assert dataset.labels.tolist() == [0, 1, -1, -1]
 
@@ -70,11 +70,11 @@ def test_npz_is_mapped_unless_it_is_compressed(tmp_path: Path, save: object) -> 
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     save(tmp_path / "t.npz", X=x, y=np.r_[np.arange(10) % 2, np.full(10, -1)], columns=["a", "b", "c"])
     dataset = opened(tmp_path / "t.npz")
-    assert np.array_equal(dataset.features[:], x.astype(np.float64))
-    assert [column.name for column in dataset.features.columns] == ["a", "b", "c"]
+    assert np.array_equal(dataset.images[:], x.astype(np.float64))
+    assert [column.name for column in dataset.images.columns] == ["a", "b", "c"]
     assert dataset.classes == ("0", "1")
     assert (dataset.labels == -1).sum() == 10
-    assert isinstance(dataset.features.values, np.memmap) == (save is np.savez)
+    assert isinstance(dataset.images.values, np.memmap) == (save is np.savez)
 
 
 def test_mapped_arrays_are_the_ones_that_numpy_reads(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_test_rows_come_from_a_file_of_their_own(tmp_path: Path) -> None:
     written(tmp_path / "test.csv", [("dog", "no", "9", "8", "green", "?")], header)
     dataset = opened(tmp_path / "t.csv", target="kind", test_file=str(tmp_path / "test.csv"))
     assert dataset.test.tolist() == [4]
-    assert dataset.features[dataset.test].tolist() == [[9, -1, 8, 0]]
+    assert dataset.images[dataset.test].tolist() == [[9, -1, 8, 0]]
     written(tmp_path / "test.csv", [("", "no", "9", "8", "green", "?")], header)
     with pytest.raises(UserError, match="test row 0 has no label"):
         opened(tmp_path / "t.csv", target="kind", test_file=str(tmp_path / "test.csv"))
@@ -170,7 +170,7 @@ def test_other_columns_than_the_models(tmp_path: Path) -> None:
     dataset = opened(written(tmp_path / "t.csv"), target="kind")
     written(tmp_path / "new.csv", [("1.5", "blue", "yes")], ("size", "colour", "tame"))
     with pytest.raises(UserError, match=r"new\.csv has no column 'legs', which the model needs"):
-        read_features(tmp_path / "new.csv", dataset.features.columns)
+        read_features(tmp_path / "new.csv", dataset.images.columns)
     written(tmp_path / "new.csv", [("big", "blue", "1", "yes")], ("size", "colour", "legs", "tame"))
     with pytest.raises(UserError, match="'size' holds numbers, but not in every row"):
-        read_features(tmp_path / "new.csv", dataset.features.columns)
+        read_features(tmp_path / "new.csv", dataset.images.columns)

@@ -76,3 +76,8 @@ def test_from_scratch(calls: Counter[str], tiny: Config, tmp_path: Path) -> None
     cotrain.fit(small_data(valid=0), out=tmp_path / "run", config=tiny.changed(changes))
     assert calls["statistics"] == calls["pixel_statistics"] == 1
     assert calls["read result.json"] == calls["read model.safetensors"] == 0
+
+
+def test_in_a_comparison_for_all_methods_with_the_same_trunk(calls: Counter[str], tmp_path: Path) -> None:
+    cotrain.compare(small_data(), out=tmp_path / "both", methods="mhct,fixmatch", seeds=1, config=CONFIG)
+    assert calls["build_trunk"] == calls["open_bank"] == 1

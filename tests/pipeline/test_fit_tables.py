@@ -119,7 +119,7 @@ def test_predictions_of_a_table_are_a_table(run: Run, folder: Path, tmp_path: Pa
         rows = [*csv.DictReader(file)]
     assert [row["row"] for row in rows] == [str(number) for number in range(58)]
     assert {row["class"] for row in rows} == {"kind 0", "kind 1", "kind 2"}
-    predicted = cotrain.load(run.folder).predict(cotrain.open_data(folder / "wine.csv", TARGET).features[:])
+    predicted = cotrain.load(run.folder).predict(cotrain.open_data(folder / "wine.csv", TARGET).images[:])
     assert len(predicted) == 120
     main(
         [
@@ -150,7 +150,7 @@ def test_the_onnx_file_gives_the_same_probabilities(run: Run, folder: Path, tmp_
     exported = cotrain.export(run.folder, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     assert [entry.name for entry in session.get_inputs()] == ["features"]
-    values = cotrain.open_data(folder / "wine.csv", TARGET).features[:]
+    values = cotrain.open_data(folder / "wine.csv", TARGET).images[:]
     values[0, :-1], values[1, :-1] = 3e38, -3e38
     (found,) = session.run(["probabilities"], {"features": values.astype(np.float32)})
     assert np.isfinite(found).all()
