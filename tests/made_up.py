@@ -57,7 +57,7 @@ def made_up_run(
     changes: dict[str, Any] | None = None,
 ) -> Run:
     """`right` is the share of labels that the run knows, `alone` that of its baseline; None for no baseline."""
-    recipe = recipe_named("digits" if dataset.features is None else "features")
+    recipe = recipe_named("digits" if dataset.kind.table is None else "features")
     config = recipe.changed({**SETTINGS, "data.labels": 4 * len(dataset.classes), **(changes or {})})
     run = _written(folder, config, dataset, right, logits, seed=1)
     rows = [
@@ -89,9 +89,9 @@ def _written(
     classes = len(dataset.classes)
     facts = {"config": config.model_dump(), "classes": list(dataset.classes), "size": [height, width]}
     facts |= {"channels": channels, "mean": [0.5] * channels, "std": [0.3] * channels}
-    if dataset.features is not None:
-        count = len(dataset.features.columns)
-        facts |= {"mean": [0.0] * count, "std": [1.0] * count, "columns": dataset.features.facts}
+    if dataset.kind.table is not None:
+        count = len(dataset.kind.table.columns)
+        facts |= {"mean": [0.0] * count, "std": [1.0] * count, "columns": dataset.kind.table.facts}
     torch.manual_seed(0)
     write_tensors(run.model_path, build_network(config, classes, channels).state_dict(), facts)
     parts = {}

@@ -21,7 +21,7 @@ from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.training.checks import check_trainable
-from cotrain.training.experiment import Experiment
+from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.state import restore, save
 from tests.made_up import made_up_run, some_data
 
@@ -171,7 +171,7 @@ def test_images_that_no_memory_holds_are_not_trained_on(tmp_path: Path) -> None:
     images = np.zeros((4, 2048, 2049), np.uint8)
     large = from_arrays(images, [0, 1, 0, 1], test=(images[:2], [0, 1]), name="large")
     with pytest.raises(UserError, match=r"large has images of 2048x2049 pixels.*data\.size"):
-        check_trainable(recipe_named("digits"), large)
+        check_trainable(Prepared(recipe_named("digits"), large))
 
 
 Change = Callable[[dict[str, torch.Tensor], str], object]
