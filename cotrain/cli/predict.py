@@ -1,38 +1,26 @@
 """`cotrain predict`."""
 
-import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 
 from cotrain.cli.options import Flag
 from cotrain.cli.streams import is_discarded
-from cotrain.data.formats.tables import read_features
-from cotrain.data.workers import find_images, worker_count
+from cotrain.evaluation.selective import Threshold
 from cotrain.evaluation.verdict import how_better
-from cotrain.inference.job import Done, Job, TableJob
-from cotrain.inference.job_parts import check_out, job_facts, partial_folder
-from cotrain.inference.model import (
-    BETTER,
-    Model,
-    how_calibrated,
-    kind_of_held_out,
-    load,
-    possible_rate,
-    promised_threshold,
-    used_folder,
-)
+from cotrain.inference.job import Done, Job
+from cotrain.inference.job_parts import check_out, partial_folder
+from cotrain.inference.model import BETTER, Model, how_calibrated, kind_of_held_out
+from cotrain.inference.predict import Choices, Prediction, prepared
 from cotrain.inference.prediction_table import PARQUET, import_pyarrow
 from cotrain.inference.shards import WHOLE, Shard
-from cotrain.inference.streaming import ROWS_AT_ONCE, files_at_once
 from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
 from cotrain.runs.run import Run
@@ -103,49 +91,34 @@ def predict_command(
     if request.finished:
         print(f"{request.own_out} is already complete")
         return
-    model = load(run, use=use, trust_code=trust_code)
-    chosen = used_folder(Run.open(run), use)
-    below = defer_below if target_error is None else _chosen_threshold(chosen, model, target_error)
     console = terminal(stderr=True, quiet=own_rank() > 0)
-    unknown = 0.0 if unknown_below is None else possible_rate(run, model, unknown_below)
-    job, content = _job(request, model, below, unknown, console)
+    prediction = prepared(run, images, request.choices(use, trust_code=trust_code), console)
+    if prediction.promised is not None and own_rank() == 0:
+        print(_promise(prediction, prediction.promised), file=sys.stderr)
+    done = None
     try:
         if request.own_out is None:
-            job.to_stdout()
-            done = None
+            prediction.job.to_stdout()
         else:
-            options = {"temperature": model.temperature, "shard": str(request.own_shard), "defer_below": below}
-            options |= {"unknown_below": unknown} if unknown else {}
-            facts = job_facts(Run.open(chosen).model_path, content, **options, batch=files_at_once(model))
-            done = job.to_file(request.own_out, facts, resume=request.resumes)
+            done = prediction.to_file(request.own_out, resume=request.resumes)
     except (Interrupted, KeyboardInterrupt) as stop:
         raise Interrupted(f"{str(stop) or 'interrupted'}; {request.how_to_resume}") from stop
     if own_rank() == 0:
-        if chosen != run:
-            why = f", which was {how_better(Run.open(run).result or {}, model.config.unit)}" if use == BETTER else ""
-            print(f"using {chosen.name}{why}", file=sys.stderr)
-        print(how_calibrated(chosen), file=sys.stderr)
-        if target_error is not None:
-            print(_not_covered(model, unknown_below), file=sys.stderr)
+        for line in _remarks(request, prediction, use):
+            print(line, file=sys.stderr)
     if done is not None:
-        print(_summary(done, request.own_out, below, unknown, model.config.unit))
+        print(_summary(done, request.own_out, prediction.job))
 
 
-def _job(
-    request: "Request", model: Model, below: float | None, unknown: float, console: Console
-) -> tuple[Job, Sequence[str]]:
-    """What to predict, and what identifies it."""
-    batch = files_at_once(model)
-    if not model.columns:
-        found = find_images(request.images, follow_links=request.follow_links, console=console)
-        paths = request.own_shard.of(found, batch)
-        return Job(model, paths, below, request.worker_count(len(paths)), console, unknown), paths
-    if len(request.images) > 1:
-        raise UserError("the model takes one table at a time")
-    features = read_features(request.images[0], model.columns)
-    rows = request.own_shard.of([str(row) for row in range(len(features))], ROWS_AT_ONCE)
-    content = hashlib.blake2b(features.hashes().tobytes(), digest_size=16).hexdigest()
-    return TableJob(model, rows, below, 0, console, unknown, features=features), [content, *rows]
+def _remarks(request: "Request", prediction: Prediction, use: str) -> Iterator[str]:
+    """Which model predicted, and how far its numbers can be trusted."""
+    if prediction.folder != request.run:
+        result = Run.open(request.run).result or {}
+        why = f", which was {how_better(result, prediction.model.config.unit)}" if use == BETTER else ""
+        yield f"using {prediction.folder.name}{why}"
+    yield how_calibrated(prediction.folder)
+    if prediction.promised is not None:
+        yield _not_covered(prediction.model, request.unknown_below)
 
 
 @dataclass(frozen=True)
@@ -205,12 +178,18 @@ class Request:
             return False
         return self.resume
 
-    def worker_count(self, files: int) -> int:
-        """By default, the processes on this machine share its cores."""
-        if self.workers is not None:
-            return self.workers
-        wanted = worker_count(files)
-        return min(wanted, max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    def choices(self, use: str, *, trust_code: bool) -> Choices:
+        return Choices(
+            use=use,
+            shard=self.own_shard,
+            processes=int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
+            workers=self.workers,
+            defer_below=self.defer_below,
+            target_error=self.target_error,
+            unknown_below=self.unknown_below,
+            follow_links=self.follow_links,
+            trust_code=trust_code,
+        )
 
     @property
     def how_to_resume(self) -> str:
@@ -235,16 +214,14 @@ class Request:
         )
 
 
-def _chosen_threshold(run: Path, model: Model, target_error: float) -> float:
-    """The threshold for this error, and a line that says why."""
-    promised = promised_threshold(run, model, target_error)
-    evidence = f"{promised.wrong} of the other {promised.answered} {kind_of_held_out(Run.open(run))} were wrong"
-    most = rounded_up(100 * promised.bound)
-    bound = f"so the error on {model.config.unit.many} like them is at most {most} % (95 % confidence)"
-    if own_rank() == 0:
-        what = f"deferring {model.config.unit.many} with a probability below {promised.probability:.9g}"
-        print(f"{what}: {evidence}, {bound}", file=sys.stderr)
-    return promised.probability
+def _promise(prediction: Prediction, promised: Threshold) -> str:
+    """The threshold that was chosen, and why."""
+    many = prediction.model.config.unit.many
+    evidence = (
+        f"{promised.wrong} of the other {promised.answered} {kind_of_held_out(Run.open(prediction.folder))} were wrong"
+    )
+    bound = f"so the error on {many} like them is at most {rounded_up(100 * promised.bound)} % (95 % confidence)"
+    return f"deferring {many} with a probability below {promised.probability:.9g}: {evidence}, {bound}"
 
 
 def _not_covered(model: Model, unknown_below: float | None) -> str:
@@ -256,9 +233,10 @@ def _not_covered(model: Model, unknown_below: float | None) -> str:
     return f"{uncovered} and were not recognised as unknown"
 
 
-def _summary(done: Done, out: Path | None, below: float | None, unknown: float, unit: Unit) -> str:
-    deferred = f", {done.deferred} deferred" if below is not None else ""
-    deferred += f", {done.unknown} unknown" if unknown else ""
+def _summary(done: Done, out: Path | None, job: Job) -> str:
+    unit = job.unit
+    deferred = f", {done.deferred} deferred" if job.below is not None else ""
+    deferred += f", {done.unknown} unknown" if job.unknown else ""
     speed = f" ({done.per_second:,.0f} {unit.many} per second)" if done.predicted else ""
     unreadable = f", {done.unreadable} unreadable" if unit is Unit.IMAGE else ""
     return f"{done.images} {unit.many}{unreadable}{deferred} -> {out}{speed}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cotrain.labelling.book import Book
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -27,7 +28,6 @@ from cotrain.data.split import read_split
 from cotrain.fitting.evaluate import evaluate, verdict_of
 from cotrain.fitting.findings import SUSPECTS
 from cotrain.inference.model import how_calibrated
-from cotrain.labelling.book import Book
 from cotrain.labelling.events import Refused
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable

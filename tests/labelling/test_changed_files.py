@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cotrain.labelling.book import Book
 
 from cotrain.data.settings import DataSettings
 from cotrain.labelling import journal
-from cotrain.labelling.book import Book
 from cotrain.labelling.journal import Journal, NotSaved, only_one
 from cotrain.labelling.labels import replay
 from cotrain.labelling.labels_csv import LabelTable

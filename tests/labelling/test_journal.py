@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cotrain.labelling.book import Book
 
 from cotrain.data.settings import DataSettings
-from cotrain.labelling.book import Book
 from cotrain.labelling.events import Label, NewClass, Skip
 from cotrain.labelling.journal import Journal, NotSaved, only_one
 from cotrain.labelling.labels_csv import LabelTable

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from cotrain.labelling.book import Book
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
-from cotrain.labelling.book import Book
 from cotrain.labelling.events import Refused, class_name
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import Edited, LabelTable

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from cotrain.labelling.book import CONFLICT, Book
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cotrain.data.settings import DataSettings
-from cotrain.labelling.book import CONFLICT, Book
 from cotrain.labelling.events import STRANGER, Refused, class_name
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels import replay

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pandas
 import pytest
+from cotrain.labelling.book import Book
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cotrain.data import open_data
 from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
-from cotrain.labelling.book import Book
 from cotrain.labelling.events import MOST_NUMBER, STRANGER, Label, Merge, NewClass
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable
