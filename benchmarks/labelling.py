@@ -30,7 +30,7 @@ from cotrain.config.defaults import configured, opened
 from cotrain.data import Dataset
 from cotrain.evaluation.outputs import head_logits
 from cotrain.fitting.baseline import logistic_net
-from cotrain.labelling.learning import CPU, Known, Snapshot, Teacher
+from cotrain.labelling.learning import CPU, Known, PageModel, Snapshot
 from cotrain.ops import ensemble_probabilities
 from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import trained_net
@@ -94,15 +94,19 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
     rounds = [goal for goal in ROUNDS if goal <= asked.most]
     if done >= set(rounds):
         return
-    teacher, truth = Teacher(Prepared(config, dataset), seed), dataset.labels.numpy()
+    page_model, truth = PageModel(Prepared(config, dataset), seed), dataset.labels.numpy()
     given: dict[int, int] = {}
     snapshot: Snapshot | None = None
     for goal in rounds:
-        known = Known(dataset.classes, given)
-        for row in teacher.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
+        known = Known(dict(enumerate(dataset.classes)), given)
+        for row in page_model.next(snapshot, known, frozenset(), goal - len(given), order):  # type: ignore[arg-type]
             given[row] = int(truth[row])
-        known, began, spent = Known(dataset.classes, dict(given)), time.monotonic(), time.process_time()
-        snapshot = teacher.train(known, snapshot)
+        known, began, spent = (
+            Known(dict(enumerate(dataset.classes)), dict(given)),
+            time.monotonic(),
+            time.process_time(),
+        )
+        snapshot = page_model.train(known, snapshot)
         if goal in done or snapshot is None:
             continue
         tested = np.setdiff1d(dataset.train, [*given]) if asked.pool else dataset.test
@@ -113,37 +117,37 @@ def simulate(dataset: Dataset, config: Config, name: str, seed: int, order: str,
             "labels": goal,
             "test": len(tested),
             "error": wrong(snapshot.probabilities[tested].argmax(axis=1), truth[tested]),
-            "without": wrong(logistic(teacher, known, tested), truth[tested]),
+            "without": wrong(logistic(page_model, known, tested), truth[tested]),
             "classes": len(set(given.values())),
             "seconds": round(time.monotonic() - began, 2),
             "cpu_seconds": round(time.process_time() - spent, 2),
         }
         if seed < asked.first_seed + asked.estimates and goal in ESTIMATED:
-            *_, found = teacher.estimate(known, snapshot)
+            *_, found = page_model.estimate(known, snapshot)
             assert found is not None and found.point is not None
             point = found.point
             measured |= {"estimate": [point.error, point.low, point.high], "advice": found.advice}
         if seed < asked.first_seed + asked.finished and goal in FINISHED:
-            measured["finished"] = wrong(finished(teacher, config, known, tested), truth[tested])
+            measured["finished"] = wrong(finished(page_model, config, known, tested), truth[tested])
         with open(asked.out, "a") as file:
             file.write(json.dumps(measured) + "\n")
         print(name, seed, order, goal, measured["error"], measured["without"], flush=True)
 
 
-def logistic(teacher: Teacher, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
+def logistic(page_model: PageModel, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """The classes that logistic regression predicts from the same labels."""
-    lesson = teacher.lesson(known)
-    experiment = Experiment(teacher.config, lesson.dataset, lesson.split, CPU, prepared=teacher.prepared)
+    data = page_model.training_set(known)
+    experiment = Experiment(page_model.config, data.dataset, data.split, CPU, prepared=page_model.prepared)
     logits = head_logits(logistic_net(experiment), experiment.inputs, tested)
-    return lesson.classes[logits[0].argmax(dim=-1).numpy()]
+    return data.numbers[logits[0].argmax(dim=-1).numpy()]
 
 
-def finished(teacher: Teacher, config: Config, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
+def finished(page_model: PageModel, config: Config, known: Known, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """The classes that the model of `Finish` predicts: the usual training instead of the quick one."""
-    lesson, config = teacher.lesson(known), config.changed({"run.seed": teacher.seed})
-    experiment = Experiment(config, lesson.dataset, lesson.split, CPU, prepared=teacher.prepared)
+    data, config = page_model.training_set(known), config.changed({"run.seed": page_model.seed})
+    experiment = Experiment(config, data.dataset, data.split, CPU, prepared=page_model.prepared)
     logits = head_logits(trained_net(experiment), experiment.inputs, tested)
-    return lesson.classes[ensemble_probabilities(logits, config.run.ensemble).argmax(dim=-1).numpy()]
+    return data.numbers[ensemble_probabilities(logits, config.run.ensemble).argmax(dim=-1).numpy()]
 
 
 def wrong(predicted: NDArray[np.int64], truth: NDArray[np.int64]) -> float:

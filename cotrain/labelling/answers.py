@@ -1,12 +1,12 @@
-"""What the page shows, as plain values: the state of the session, cards of images, and second looks."""
+"""What the API answers: the state of the session, cards of images, and second looks, as plain values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Literal
 
-import numpy as np
-
-from cotrain.labelling.book import CONFLICT
-from cotrain.labelling.labels import last_undoable
+from cotrain.labelling.events import CONFLICT, STRANGER
+from cotrain.labelling.guesses import Guesses
+from cotrain.labelling.labels import Labels
 from cotrain.labelling.session import Session
 
 Look = Literal["disputed", "conflicts", "strangers", "marked", "skipped", "gallery", "confident", "unsure"]
@@ -14,32 +14,33 @@ GUESSES = 3  # classes that a card names
 
 
 def state(session: Session, who: str) -> dict[str, Any]:
-    """Everything on the page except images."""
-    labels, model = session.book.labels, session.model
-    guessed = _guessed(session)
-    undo = last_undoable(session.book.events, who)
-    snapshot = model.snapshot if model else None
+    """Everything on the page except images. The version comes first: what follows is at least as new."""
+    version = session.revision.number
+    labels, guesses, trainer = session.labels, session.guesses, session.trainer
+    guessed = _guessed(session, labels, guesses)
+    undo = session.history.last_undoable(who)
+    snapshot = guesses.snapshot if guesses else None
     return {
-        "version": session.version,
+        "version": version,
         "you": labels.people.get(who, ""),
         "name": session.dataset.name,
-        "table": str(session.book.table.path),
-        "total": len(session.askable),
-        "unasked": len(session.unasked()),
-        "labelled": len(labels.classes),
-        "strangers": len(labels.strangers),
+        "table": str(session.history.table.path),
+        "total": len(session.index),
+        "unasked": len(session.queue),
+        "labelled": labels.labelled,
+        "strangers": labels.counts[STRANGER],
         "skipped": len(labels.skipped),
-        "conflicts": len(labels.conflicts),
-        "disputed": len(_disputed(session)),
+        "conflicts": labels.counts[CONFLICT],
+        "disputed": len(_disputed(session, labels)),
         "audited": len(labels.audit),
         "classes": [
             {"class": number, "name": name, "count": labels.counts[number], "guessed": guessed.get(number, 0)}
             for number, name in labels.names.items()
         ],
         "undo": undo.kind if undo else None,
-        "training": session.trainer.training,
-        "estimating": session.trainer.estimating,
-        "preparing": session.trainer.preparing,
+        "training": trainer.training,
+        "estimating": trainer.estimating,
+        "preparing": trainer.preparing,
         "model": {"labels": snapshot.labels, "seconds": round(snapshot.seconds, 1)} if snapshot else None,
         "curve": [_point(point) for point in snapshot.curve] if snapshot else [],
         "paying": snapshot.paying if snapshot else None,
@@ -54,46 +55,39 @@ def _point(point: Any) -> dict[str, Any]:
     return {"labels": point.labels, "by": point.by, **numbers}
 
 
-def _guessed(session: Session) -> dict[int, int]:
-    """For each class, how many of the unlabelled images the model takes for it."""
-    if (model := session.model) is None:
-        return {}
-    rows = sorted(session.unasked())
-    chosen = np.bincount(model.snapshot.probabilities[rows].argmax(axis=1), minlength=len(model.numbers))
+def _guessed(session: Session, labels: Labels, guesses: Guesses | None) -> dict[int, int]:
+    """For each class, how many of the unlabelled images the model takes for it. Merged classes add up."""
     counts: dict[int, int] = {}
-    for number, count in zip(model.numbers, chosen.tolist(), strict=True):
-        resolved = session.book.labels.resolve(number)
+    for number, count in session.queue.guessed(guesses).items() if guesses else ():
+        resolved = labels.resolve(number)
         counts[resolved] = counts.get(resolved, 0) + count
     return counts
 
 
-def cards(session: Session, rows: Sequence[int]) -> list[dict[str, Any]]:
-    return [card(session, row) for row in rows]
+def cards(session: Session, images: Iterable[str]) -> list[dict[str, Any]]:
+    return [card(session, image) for image in images]
 
 
-def card(session: Session, row: int) -> dict[str, Any]:
+def card(session: Session, image: str) -> dict[str, Any]:
     """An image: what people say about it, and what the model guesses."""
-    image, labels = session.dataset.paths[row], session.book.labels
-    values = labels.values(image)
+    row, labels = session.index.row(image), session.labels
     return {
         "row": row,
         "path": image,
         "hash": f"{int(session.dataset.hashes[row]):016x}",
-        "seen": CONFLICT if len(values) > 1 else values[0] if values else None,
+        "seen": labels.values.get(image),
         "said": [
             {"class": labels.resolve(one.number), "who": one.who, "person": labels.people.get(one.who, "")}
-            for one in labels.said.get(image, ())
+            for one in labels.opinions.get(image, ())
         ],
-        "guesses": _guesses(session, row),
+        "guesses": _guesses(labels, session.guesses, row),
     }
 
 
-def _guesses(session: Session, row: int) -> list[dict[str, Any]]:
+def _guesses(labels: Labels, guesses: Guesses | None, row: int) -> list[dict[str, Any]]:
     """The most probable classes. Merged classes add up."""
-    if (model := session.model) is None:
-        return []
-    labels, sums = session.book.labels, dict[int, float]()
-    for number, probability in zip(model.numbers, model.snapshot.probabilities[row].tolist(), strict=True):
+    sums: dict[int, float] = {}
+    for number, probability in guesses.of(row) if guesses else ():
         number = labels.resolve(number)
         if number in labels.names:
             sums[number] = sums.get(number, 0.0) + probability
@@ -101,57 +95,60 @@ def _guesses(session: Session, row: int) -> list[dict[str, Any]]:
     return [{"class": number, "probability": round(value, 4)} for number, value in best]
 
 
-def taken_for(session: Session, number: int, count: int) -> list[int]:
+def grid(session: Session, number: int, count: int) -> list[dict[str, Any]]:
     """Unlabelled images that the model takes for a class, the most confident first."""
-    if (model := session.model) is None:
+    if (guesses := session.guesses) is None:
         return []
-    rows = np.array(sorted(session.unasked()), np.int64)
-    places = [place for place, one in enumerate(model.numbers) if session.book.labels.resolve(one) == number]
-    probabilities = model.snapshot.probabilities[rows]
-    mine = np.isin(probabilities.argmax(axis=1), places)
-    order = np.argsort(-probabilities[mine].max(axis=1), kind="stable")
-    return [int(row) for row in rows[mine][order][:count]]
+    numbers = {one for one in guesses.classes if session.labels.resolve(one) == number}
+    rows = guesses.most_confident(session.queue.open_images(), numbers)[:count]
+    return cards(session, session.index.images(rows.tolist()))
 
 
-def look(session: Session, what: Look, number: int | None) -> tuple[Sequence[int], Callable[[int], dict[str, Any]]]:
-    """The rows of a second look, the most interesting first, and how to make a card of one."""
-    labels = session.book.labels
+def look(session: Session, what: Look, number: int | None, start: int, count: int) -> dict[str, Any]:
+    """A part of a second look, the most interesting images first, and how many there are."""
+    labels, index = session.labels, session.index
     match what:
         case "disputed":
-            proposed = dict(_disputed(session))
-            return list(proposed), lambda row: {**card(session, row), "proposed": proposed[row]}
+            disputed = _disputed(session, labels)
+            part = islice(disputed.items(), start, start + count)
+            shown = [{**card(session, image), "proposed": proposed} for image, proposed in part]
+            return {"total": len(disputed), "cards": shown}
         case "conflicts":
-            rows = session.rows(labels.conflicts)
+            images = index.among(labels.having(CONFLICT))
         case "marked":
-            rows = session.rows(labels.strangers)
+            images = index.among(labels.having(STRANGER))
         case "skipped":
-            rows = session.rows(labels.skipped)
+            images = index.among(labels.skipped)
         case "gallery":
-            rows = session.rows(reversed([image for image, value in labels.classes.items() if value == number]))
+            images = index.among(reversed([image for image, value in labels.classes.items() if value == number]))
         case _:
-            rows = _ranked(session, what)
-    return rows, lambda row: card(session, row)
+            return _ranked(session, what, start, count)
+    return {"total": len(images), "cards": cards(session, images[start : start + count])}
 
 
-def _ranked(session: Session, what: Look) -> list[int]:
+def _ranked(session: Session, what: Look, start: int, count: int) -> dict[str, Any]:
     """Unlabelled images: the least likely to belong to any class, the most or the least confident."""
-    if (model := session.model) is None:
-        return []
-    snapshot, rows = model.snapshot, np.array(sorted(session.unasked()), np.int64)
-    confidence = snapshot.probabilities[rows].max(axis=1, initial=0)
-    score = {"strangers": snapshot.stranger_score[rows], "confident": confidence, "unsure": -confidence}[what]
-    return [int(row) for row in rows[np.argsort(-score, kind="stable")]]
+    if (guesses := session.guesses) is None:
+        return {"total": 0, "cards": []}
+    order = {
+        "strangers": guesses.strangest,
+        "confident": guesses.most_confident,
+        "unsure": guesses.least_confident,
+    }[what]
+    rows = order(session.queue.open_images())
+    part = session.index.images(rows[start : start + count].tolist())
+    return {"total": len(rows), "cards": cards(session, part)}
 
 
-def _disputed(session: Session) -> list[tuple[int, int]]:
-    """Labels that the model disputes and nobody has changed since: row and proposed class."""
-    if (model := session.model) is None:
-        return []
-    labels, found = session.book.labels, []
-    for one in model.snapshot.disputed:
-        image = session.dataset.paths[one.row]
-        value, proposed = labels.settled.get(image), labels.resolve(model.numbers[one.proposed])
-        unchanged = value == labels.resolve(model.numbers[one.label]) and proposed != value
-        if unchanged and not any(said.reviewed for said in labels.said[image]):
-            found.append((one.row, proposed))
+def _disputed(session: Session, labels: Labels) -> dict[str, int]:
+    """Labels that the model disputes and nobody has changed since: image and proposed class."""
+    if (guesses := session.guesses) is None:
+        return {}
+    found = {}
+    for one in guesses.snapshot.disputed:
+        image, proposed = session.dataset.paths[one.row], labels.resolve(one.proposed)
+        value = labels.values.get(image)
+        unchanged = value == labels.resolve(one.label) and proposed != value
+        if unchanged and not any(opinion.reviewed for opinion in labels.opinions[image]):
+            found[image] = proposed
     return found

@@ -11,6 +11,7 @@ from cotrain.storage.cells import NO_LABEL
 from cotrain.types import UserError
 
 STRANGER = 0  # the value of an image that belongs to no class; classes are numbered from 1
+CONFLICT = -1  # the value of an image about which people disagree
 LONGEST_NAME = 100  # of a class that a person names here; those of folders and tables may be longer
 MOST_CLASSES = 1000
 MOST_NUMBER = 2**53 - 1  # of a class; integers up to here are exact in JavaScript
@@ -108,6 +109,8 @@ class Finish(_Event):
     key: str
 
 
+ClassEvent = NewClass | Rename | Merge
+ImageEvent = Label | Clear | Skip
 Event = NewClass | Rename | Merge | Label | Clear | Skip | Undo | Written | Name | Finish
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 

@@ -1,19 +1,23 @@
-"""The labels of a folder while people change them: what they say goes to the journal, then to labels.csv."""
+"""The history of label changes: what people do goes to the journal, then to labels.csv."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from cotrain.labelling.events import (
+    CONFLICT,
     LONGEST_CLASS,
     MOST_CLASSES,
     MOST_NUMBER,
     STRANGER,
+    ClassEvent,
     Clear,
     Event,
     Finish,
     How,
+    ImageEvent,
     Label,
     Merge,
     Name,
@@ -27,24 +31,24 @@ from cotrain.labelling.events import (
     one_line,
 )
 from cotrain.labelling.journal import Journal, up_to
-from cotrain.labelling.labels import Labels, check_consistent, last_undoable, replay
+from cotrain.labelling.labels import Labels, check_consistent, replay
 from cotrain.labelling.labels_csv import ABSENT, Content, Edited, LabelTable
 from cotrain.storage.cells import is_text
 from cotrain.types import UserError
 
 STRANGER_NAME = "does not belong"
 FOLDERS = "class folders"
-CONFLICT = -1  # seen: people disagree
+UNDOABLE = ClassEvent | ImageEvent
+NOT_FROM_THE_PAGE = ("import", "table")
 Seen = Mapping[str, int | None]  # image -> the value that the person saw; None: no label
 
 
-class Book:
+class LabelHistory:
     """All methods may be called by several threads at once."""
 
     def __init__(self, journal: Journal, table: LabelTable) -> None:
         self.journal, self.table = journal, table
         self.labels = self._replayed(journal.events)
-        self.on_change: Callable[[], None] = lambda: None
         self.problem = ""  # why labels.csv could not be written
         self.news = ""  # what happened to labels.csv
         self._images = tuple(filter(is_text, table.images))
@@ -52,6 +56,10 @@ class Book:
         written = next((event for event in reversed(journal.events) if isinstance(event, Written)), None)
         self._known_digest = self._noted_digest = written.digest if written else ABSENT
         self._in_table = self._replayed(up_to(journal.events, written.id)).by_name if written else {}
+        self._undone = {event.of for event in journal.events if isinstance(event, Undo)}
+        self._undoable: dict[str, list[Event]] = {}  # by browser; the newest is the last
+        for event in journal.events:
+            self._note(event)
         self._lock, self._saving = threading.RLock(), threading.Lock()
         self._saved: tuple[Labels, object] | None = None  # the labels that labels.csv holds, and its stamp
 
@@ -69,6 +77,20 @@ class Book:
     @property
     def events(self) -> Sequence[Event]:
         return self.journal.events
+
+    def last_undoable(self, who: str) -> Event | None:
+        """The newest event of this person that an undo would take back."""
+        with self._lock:
+            return next(reversed(self._undoable.get(who, ())), None)
+
+    def changed_since(self, position: int) -> tuple[int, Labels, set[str]]:
+        """The number of events, the labels that they add up to, and the images of those after the first `position`."""
+        with self._lock:
+            images = set[str]()
+            for event in self.events[position:]:
+                about = self._event(event.of) if isinstance(event, Undo) else event
+                images.update(getattr(about, "images", ()))
+            return len(self.events), self.labels, images
 
     def label(self, seen: Seen, number: int, *, who: str, how: How, guess: int | None = None) -> None:
         """Give these images a class, or STRANGER. Labels of others that the person did not see are kept beside it."""
@@ -114,7 +136,7 @@ class Book:
         if name != self.labels.people.get(who, ""):
             self._add(Name, who=who, how=how, name=name)
 
-    def finishing(self, out: str, key: str) -> None:
+    def begin_finish(self, out: str, key: str) -> None:
         with self._lock:
             self.journal.add(Finish, who="cotrain", how="click", out=out, key=key)
 
@@ -125,33 +147,50 @@ class Book:
     def undo(self, *, who: str, how: How) -> Event:
         """Take back the newest thing that this person did, and return it."""
         with self._lock:
-            event = last_undoable(self.events, who)
+            event = self.last_undoable(who)
             if event is None:
                 raise Refused("there is nothing to undo")
-            undone = {one.of for one in self.events if isinstance(one, Undo)} | {event.id}
-            labels = replay([one for one in self.events if one.id not in undone and not isinstance(one, Undo)])
+            undone = self._undone | {event.id}
+            labels = self.labels.without(event, [one for one in self.events if one.id not in undone])
             check_consistent(labels)
             self.journal.add(Undo, who=who, how=how, person=self._person(who), of=event.id)
+            self._undone.add(event.id)
+            self._undoable[who].pop()
             self.labels = labels
-            self.on_change()
             return event
 
-    def save(self) -> None:
-        """Write labels.csv if labels or the file changed. If that fails, `problem` says why; the journal has it all."""
+    def close(self) -> None:
+        self.journal.close()
+
+    def save(self) -> bool:
+        """Write labels.csv if labels or the file changed. If that fails, `problem` says why; the journal has it all.
+
+        Whether this changed anything that the page shows.
+        """
         with self._saving:
-            history = self._keep_history()
-            safe = history or f"All labels are safe in {self.journal.path.name}, and cotrain keeps trying."
-            try:
-                if self._saved != (self.labels, self.table.stamp()):
-                    self._save()
-                self._report(history)
-            except Edited:
-                return  # somebody is writing it at this moment; the next save sees what they wrote
-            except UserError as error:
-                said = f"{str(error)[:1].upper()}{str(error)[1:]}"
-                self._report(f"{self.table.path.name} is not written. {said}. {safe}")
-            except OSError as error:
-                self._report(f"{self.table.path.name} cannot be written: {error.strerror or error}. {safe}")
+            before = self.labels, self.notices
+            self._try_to_save()
+            return self.labels is not before[0] or self.notices != before[1]
+
+    @property
+    def notices(self) -> list[str]:
+        """What happened to the files."""
+        return [*filter(None, (self.problem, self.news, self.journal.news))]
+
+    def _try_to_save(self) -> None:
+        history = self._keep_history()
+        safe = history or f"All labels are safe in {self.journal.path.name}, and cotrain keeps trying."
+        try:
+            if self._saved != (self.labels, self.table.stamp()):
+                self._save()
+            self.problem = history
+        except Edited:
+            return  # somebody is writing it at this moment; the next save sees what they wrote
+        except UserError as error:
+            said = f"{str(error)[:1].upper()}{str(error)[1:]}"
+            self.problem = f"{self.table.path.name} is not written. {said}. {safe}"
+        except OSError as error:
+            self.problem = f"{self.table.path.name} cannot be written: {error.strerror or error}. {safe}"
 
     def _keep_history(self) -> str:
         """Write the history again if somebody cut it; if that fails, say why."""
@@ -176,16 +215,10 @@ class Book:
             self._written(digest, labels)
         self._saved = (labels, self.table.stamp())
 
-    def _report(self, problem: str) -> None:
-        if problem != self.problem:
-            self.problem = problem
-            self.on_change()
-
     def _merge_edits(self, content: Content) -> None:
         copy = self.table.keep_copy()
         self._take_over(content)
         self.news = f"Somebody edited {self.table.path.name}. The edits were merged; {copy.name} is a copy of them."
-        self.on_change()
 
     def _take_over(self, content: Content) -> None:
         """Import what somebody changed in labels.csv since it was last written here."""
@@ -264,10 +297,9 @@ class Book:
 
     def _is_informed(self, image: str, seen: int | None) -> bool:
         """Whether the person saw what others say about the image now."""
-        values = self.labels.values(image)
-        if seen == CONFLICT:
-            return len(values) > 1
-        return seen is not None and [self.labels.resolve(seen)] == values
+        if seen is not None and seen != CONFLICT:
+            seen = self.labels.resolve(seen)
+        return seen is not None and seen == self.labels.values.get(image)
 
     def _person(self, who: str) -> str | None:
         return self.labels.people.get(who) or None
@@ -276,4 +308,13 @@ class Book:
         with self._lock:
             event = self.journal.add(kind, who=who, how=how, person=self._person(who), **details)
             self.labels = self.labels.after(event)
-            self.on_change()
+            self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """Remember who can undo an event."""
+        if isinstance(event, UNDOABLE) and event.how not in NOT_FROM_THE_PAGE and event.id not in self._undone:
+            self._undoable.setdefault(event.who, []).append(event)
+
+    def _event(self, number: int) -> Event | None:
+        place = bisect_left(self.events, number, key=lambda event: event.id)
+        return self.events[place] if place < len(self.events) and self.events[place].id == number else None

@@ -4,7 +4,6 @@ import io
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Self
@@ -30,15 +29,15 @@ class Outside(NotShown):
 
 
 class Pictures:
-    """The images of a folder by row, re-encoded as PNG or JPEG of bounded size."""
+    """The images of a folder, re-encoded as PNG or JPEG of bounded size."""
 
-    def __init__(self, folder: Path, paths: Sequence[str], *, follow_links: bool = False) -> None:
-        self.folder, self.paths, self.follow_links = folder, paths, follow_links
+    def __init__(self, folder: Path, *, follow_links: bool = False) -> None:
+        self.folder, self.follow_links = folder, follow_links
         self.root = os.path.realpath(folder)
         self._closing = ExitStack()
         self._workers: Workers | None = None
         self._starting, self._lock = threading.Lock(), threading.Lock()
-        self._cache: OrderedDict[tuple[int, Size, int], tuple[bytes, str]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, Size, int], tuple[bytes, str]] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -50,14 +49,13 @@ class Pictures:
         """Whether a file is in the folder, and not a link out of it."""
         return self.follow_links or not leads_out(os.path.join(self.folder, path), self.root)
 
-    def encoded(self, row: int, size: Size) -> tuple[bytes, str]:
+    def encoded(self, path: str, size: Size) -> tuple[bytes, str]:
         """The image and its media type."""
-        path = self.paths[row]
         if not self.is_inside(path):
             raise Outside("this file is a link out of the folder")
         file = os.path.join(self.folder, path)
         try:
-            key = (row, size, os.stat(file).st_mtime_ns)
+            key = (path, size, os.stat(file).st_mtime_ns)
         except OSError as error:
             raise NotShown(f"the file cannot be read: {error.strerror}") from error
         with self._lock:

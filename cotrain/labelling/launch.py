@@ -21,14 +21,15 @@ from cotrain.config.defaults import opened
 from cotrain.data import Dataset
 from cotrain.data.dataset import UNLABELLED
 from cotrain.data.layout import TABLE, part_of
-from cotrain.labelling.book import Book
 from cotrain.labelling.connections import AT_ONCE, Connection, Listener
 from cotrain.labelling.finish import Finishing
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
 from cotrain.labelling.labels_csv import LabelTable
-from cotrain.labelling.learning import Order, Teacher, interactive_config
-from cotrain.labelling.security import LOOPBACK, Door
+from cotrain.labelling.learning import Order, PageModel, interactive_config
+from cotrain.labelling.revision import Revision
+from cotrain.labelling.security import LOOPBACK, AccessControl
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.progress import say
@@ -81,17 +82,16 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
         dataset = opened(asked.folder, None, settings, asked.memory, console)
         _check_parts(dataset, asked)
         config = interactive_config(dataset, settings)
-        pictures = held.enter_context(
-            Pictures(asked.folder, dataset.paths, follow_links=data_settings(None, settings).follow_links)
-        )
+        pictures = held.enter_context(Pictures(asked.folder, follow_links=data_settings(None, settings).follow_links))
         table = LabelTable(asked.table, asked.folder, dataset.paths, data_settings(None, settings))
         remove_abandoned(table.path.parent)
-        book = Book(journal, table)
-        book.start(_labels_of(dataset))
+        history, revision = LabelHistory(journal, table), Revision()
+        history.start(_labels_of(dataset))
         if asked.labels is not None:
             settings["data.labels_file"] = os.fspath(asked.labels.resolve())
-        finishing = Finishing(asked.folder, asked.out, settings, book, _digest(dataset))
-        session = Session(dataset, book, pictures, partial(_teachers, dataset, config), finishing, asked.order)
+        finishing = Finishing(asked.folder, asked.out, settings, history, _digest(dataset), revision)
+        prepare = partial(_page_models, dataset, config)
+        session = Session(dataset, history, pictures, prepare, finishing, revision, asked.order, config.run.seed)
         _check_askable(session)
         session.start()
         try:
@@ -100,13 +100,13 @@ def labelling(asked: Asked, console: Console) -> Iterator[Session]:
             session.end()
 
 
-def _teachers(dataset: Dataset, config: Config, console: Console) -> Iterator[Teacher]:
+def _page_models(dataset: Dataset, config: Config, console: Console) -> Iterator[PageModel]:
     """One that knows each image as it is and chooses the first ones, then one that knows all views and trains."""
     two = replace(dataset, classes=("one", "another"))  # people name the classes later
     plain, whole = (Prepared(config, two, console=console, augmented=augmented) for augmented in (False, True))
     whole.trunk = plain.trunk
     for prepared in (plain, whole):
-        yield Teacher(prepared, config.run.seed)
+        yield PageModel(prepared, config.run.seed)
 
 
 def _labels_of(dataset: Dataset) -> dict[str, str]:
@@ -137,7 +137,7 @@ def _check_parts(dataset: Dataset, asked: Asked) -> None:
 
 
 def _check_askable(session: Session) -> None:
-    if session.askable:
+    if len(session.index):
         return
     named = sum(not is_text(path) for path in session.dataset.paths)
     why = "their names are not valid text; rename them" if named else "all are test images"
@@ -167,10 +167,10 @@ def listening(host: str, port: int | None) -> socket.socket:
 
 
 @contextmanager
-def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterator[threading.Thread]:
+def answering(session: Session, access: AccessControl, own_socket: socket.socket) -> Iterator[threading.Thread]:
     """The server, in a thread of its own until the end of the block."""
     settings = uvicorn.Config(
-        make_app(session, door),
+        make_app(session, access),
         log_level="critical",
         access_log=False,
         lifespan="off",
@@ -193,12 +193,12 @@ def answering(session: Session, door: Door, own_socket: socket.socket) -> Iterat
 def serve(asked: Asked, console: Console, *, browser: bool) -> None:
     """Print the address and serve until Ctrl-C, SIGTERM or the end of the terminal."""
     with listening(asked.host, asked.port) as own_socket, labelling(asked, console) as session:
-        door = Door(secrets.token_urlsafe(24), own_socket.getsockname()[1], asked.host)
-        with answering(session, door, own_socket) as thread:
-            for line in _greeting(session, door):
+        access = AccessControl(secrets.token_urlsafe(24), own_socket.getsockname()[1], asked.host)
+        with answering(session, access, own_socket) as thread:
+            for line in _greeting(session, access):
                 say(console, line)
             if browser:
-                webbrowser.open(_address(door))
+                webbrowser.open(_address(access))
             _wait_for_signal(thread)
     say(console, f"stopped; {_summary(session)}")
     if session.finishing.stage == "running" and session.finishing.out is not None:
@@ -212,32 +212,33 @@ def _wait_for_signal(thread: threading.Thread) -> None:
             pass
 
 
-def _address(door: Door) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(door.host, f"[{door.host}]" if ":" in door.host else door.host)
-    return f"http://{host}:{door.port}/?token={door.token}"
+def _address(access: AccessControl) -> str:
+    host = f"[{access.host}]" if ":" in access.host else access.host
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    return f"http://{host}:{access.port}/?token={access.token}"
 
 
-def _greeting(session: Session, door: Door) -> list[str]:
-    lines = [f"{session.dataset.name}: {len(session.askable):,} images to label; {_summary(session)}"]
+def _greeting(session: Session, access: AccessControl) -> list[str]:
+    lines = [f"{session.dataset.name}: {len(session.index):,} images to label; {_summary(session)}"]
     lines += session.dataset.notes
     if unreadable := len(session.dataset.unreadable):
         lines.append(f"left out, because they cannot be decoded: {unreadable:,} (cotrain data check lists them)")
     if odd := sum(not is_text(path) for path in session.dataset.paths):
         lines.append(f"left out, because their names are not valid text: {odd:,} (rename them)")
-    if door.host not in LOOPBACK:
+    if access.host not in LOOPBACK:
         lines.append(
-            f"--host {door.host}: everybody on the network who has the token can see the images and change the labels, "
-            "and the connection is not encrypted; an SSH tunnel is safer (docs/guide/labelling.md)"
+            f"--host {access.host}: everybody on the network who has the token can see the images and change the "
+            "labels, and the connection is not encrypted; an SSH tunnel is safer (docs/guide/labelling.md)"
         )
-    return [*lines, "", f"open {_address(door)}", "stop with Ctrl-C; every label is on disk before the page shows it"]
+    return [*lines, "", f"open {_address(access)}", "stop with Ctrl-C; every label is on disk before the page shows it"]
 
 
 def _summary(session: Session) -> str:
-    labels = session.book.labels
-    if not labels.classes:
+    labels = session.labels
+    if not labels.labelled:
         return "no labels yet"
-    count, classes = len(labels.classes), len(labels.counts)
+    count, classes = labels.labelled, len({*labels.classes.values()})
     return (
         f"{count:,} {'label' if count == 1 else 'labels'} of {classes:,} {'class' if classes == 1 else 'classes'} "
-        f"in {session.book.table.path}"
+        f"in {session.history.table.path}"
     )

@@ -29,7 +29,14 @@ from cotrain.labelling.estimating import (
     extended,
     held_out,
 )
-from cotrain.labelling.order import Space, most_informative, representatives, space_of
+from cotrain.labelling.order import (
+    IN_RANDOM_ORDER,
+    Space,
+    most_informative,
+    representatives,
+    shuffled_rows,
+    space_of,
+)
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed, Estimate, Known, Order, Point, Snapshot
 from cotrain.networks import build_trunk
@@ -38,11 +45,22 @@ from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import trained_net
 from cotrain.types import UserError
 
-__all__ = ["Disputed", "Estimate", "Known", "Order", "Point", "Snapshot", "Teacher", "interactive_config"]
+__all__ = [
+    "Disputed",
+    "Estimate",
+    "Known",
+    "Order",
+    "PageModel",
+    "Point",
+    "Snapshot",
+    "interactive_config",
+]
 
 QUICK = {"steps": 40, "labelled": 32, "unlabelled": 64}  # at most
 FASTER = 2  # times the learning rate, because there are fewer steps
 UNFITTED = 1.5  # temperature of the probabilities until there are enough labels to fit one
+CLUSTERED = 10  # first questions that stand for clusters
+RANKED = 256
 CPU = torch.device("cpu")  # heads on a bank are too small to gain from another device
 
 
@@ -68,21 +86,22 @@ def quick(config: Config, seed: int) -> Config:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """The data of one training: only classes that have labels take part."""
+class TrainingSet:
+    """The data of one training: only classes that have labels take part, and get the labels 0, 1, ... of a dataset."""
 
     dataset: Dataset
     split: Split
-    classes: NDArray[np.int64]  # of `Known`, by number in the dataset
-    labels: Mapping[int, int]  # row -> number in the dataset
+    numbers: NDArray[np.int64]  # of the classes on the page, by label
+    columns: NDArray[np.int64]  # of the same classes in a snapshot
+    labels: Mapping[int, int]  # row -> label
 
     @property
     def enough(self) -> bool:
-        return len(self.classes) >= 2
+        return len(self.numbers) >= 2
 
 
-class Teacher:
-    """Trains on what people have said. The same labels give the same snapshot, whatever was trained before."""
+class PageModel:
+    """The model behind the page. The same labels give the same snapshot, whatever was trained before."""
 
     def __init__(self, prepared: Prepared, seed: int = 0) -> None:
         """The labels and classes of the prepared data are not used."""
@@ -104,7 +123,7 @@ class Teacher:
 
     def first(self, count: int, order: Order = "informative") -> list[int]:
         """Rows to ask for when there are no labels."""
-        return self.next(None, Known((), {}), frozenset(), count, order)
+        return self.next(None, Known({}, {}), frozenset(), count, order)
 
     def next(
         self,
@@ -117,36 +136,39 @@ class Teacher:
         """Rows of training images to ask for next, best first, none of them labelled, a stranger or in `hidden`."""
         asked = {*known.labels, *known.strangers, *hidden}
         if order == "random":
-            return self._drawn(asked, count, stream=1)
+            shuffled = shuffled_rows(self.dataset.train, self.seed, IN_RANDOM_ORDER)
+            return shuffled[~np.isin(shuffled, [*asked])][:count].tolist()
         if snapshot is None:
             return representatives(self.space, asked, count, self.seed)
         return most_informative(self.space, snapshot.doubt[self.space.rows], asked, count)
 
-    def audit(self, known: Known, count: int, hidden: frozenset[int] = frozenset()) -> list[int]:
-        """Uniformly random rows without a label. The error of the guesses for them has no bias."""
-        return self._drawn({*known.labels, *known.strangers, *known.audit, *hidden}, count, stream=2)
+    def ranking(self, snapshot: Snapshot | None, known: Known) -> list[int]:
+        """The rows to ask for next, best first: as many as people may answer before the next training.
 
-    def _drawn(self, excluded: set[int], count: int, stream: int) -> list[int]:
-        """The first rows of a fixed random permutation that are not excluded."""
-        shuffled = np.random.default_rng((self.seed, stream)).permutation(self.dataset.train)
-        return shuffled[~np.isin(shuffled, [*excluded])][:count].tolist()
+        Without a model, the first ones stand for clusters, and the following ones are unlike all before them.
+        """
+        if snapshot is not None:
+            return self.next(snapshot, known, known.set_aside, RANKED)
+        first = self.next(None, known, known.set_aside, CLUSTERED)
+        asked = {*known.labels, *known.strangers, *known.set_aside, *first}
+        return [*first, *most_informative(self.space, None, asked, RANKED - len(first))]
 
     def train(self, known: Known, earlier: Snapshot | None = None) -> Snapshot | None:
         """None with fewer than two labelled classes. The estimate is carried over from `earlier`."""
         began = time.monotonic()
-        lesson = self.lesson(known)
-        if not lesson.enough:
+        data = self.training_set(known)
+        if not data.enough:
             return None
-        logits = self._trained(lesson.dataset, lesson.split, self.rows)
-        found = earlier_advice(earlier, len(lesson.labels))
+        logits = self._trained(data.dataset, data.split, self.rows)
+        found = earlier_advice(earlier, len(data.labels))
         return Snapshot(
-            labels=len(lesson.labels),
-            classes=known.classes,
-            ensemble=self._of_all(ensemble_probabilities(logits, self.rule), lesson, known),
+            labels=len(data.labels),
+            classes=tuple(known.classes),
+            ensemble=self._of_all(ensemble_probabilities(logits, self.rule), data, known),
             temperature=earlier.temperature if earlier else UNFITTED,
-            heads=self._votes(logits, lesson),
+            heads=self._votes(logits, data),
             doubt=self._doubt(logits),
-            stranger_score=self._stranger_score(lesson, known),
+            stranger_score=self._stranger_score(data, known),
             disputed=still_disputed(earlier, known),
             curve=extended(earlier.curve if earlier else (), audit_point(known)),
             paying=found.paying,
@@ -159,46 +181,46 @@ class Teacher:
 
         It takes six trainings, between which the caller may do something more urgent.
         """
-        lesson = self.lesson(known)
-        for checked in held_out(self._trained, lesson.dataset, lesson.split, self.rule, self.seed):
+        data = self.training_set(known)
+        for checked in held_out(self._trained, data.dataset, data.split, self.rule, self.seed):
             if checked.rows:
                 yield None
         changes = list[float]()
-        for changed in self._changes(known, lesson, snapshot):
+        for changed in self._changes(known, data, snapshot):
             yield None
             changes.append(changed)
-        found = advice(len(lesson.labels), *changes) if changes else TOO_EARLY
-        unlabelled = np.setdiff1d(lesson.split.unlabelled, lesson.split.labelled)
-        fit = calibrated(checked, torch.from_numpy(snapshot.ensemble[np.ix_(unlabelled, lesson.classes)]), self.seed)
+        found = advice(len(data.labels), *changes) if changes else TOO_EARLY
+        unlabelled = np.setdiff1d(data.split.unlabelled, data.split.labelled)
+        fit = calibrated(checked, torch.from_numpy(snapshot.ensemble[np.ix_(unlabelled, data.columns)]), self.seed)
         yield Estimate(
-            classes=known.classes,
-            point=Point(len(lesson.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None,
+            point=Point(len(data.labels), fit.error, fit.low, fit.high, "cross-validation") if fit else None,
             temperature=fit.temperature if fit else UNFITTED,
-            disputed=disputes(lesson, checked),
+            disputed=disputes(data, checked),
             paying=found.paying,
             advice=found.words,
         )
 
-    def _changes(self, known: Known, lesson: Lesson, snapshot: Snapshot) -> Iterator[float]:
+    def _changes(self, known: Known, data: TrainingSet, snapshot: Snapshot) -> Iterator[float]:
         """The percentage of guesses that the last third of the labels changed, and that another seed changes."""
-        labels = len(lesson.labels)
-        before = self.lesson(known, round(EARLIER * labels))
+        labels = len(data.labels)
+        before = self.training_set(known, round(EARLIER * labels))
         if labels < ENOUGH_TO_ADVISE or not before.enough:
             return
         rows = self.dataset.train
         guesses = snapshot.ensemble[rows].argmax(axis=1)
-        for other, config in ((before, self.config), (lesson, quick(self.config, self.seed + 1))):
+        for other, config in ((before, self.config), (data, quick(self.config, self.seed + 1))):
             logits = self._trained(other.dataset, other.split, rows, config)
-            others = other.classes[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
+            others = other.columns[ensemble_probabilities(logits, self.rule).argmax(dim=-1).numpy()]
             yield 100 * float((others != guesses).mean())
 
-    def lesson(self, known: Known, first: int | None = None) -> Lesson:
+    def training_set(self, known: Known, first: int | None = None) -> TrainingSet:
         """What to train on: all labels of training images, or the `first` ones."""
         trainable = set(self.dataset.train.tolist())
-        given = [(row, label) for row, label in known.labels.items() if row in trainable][:first]
-        classes = np.unique(np.array([label for _, label in given], np.int64))
-        number = {int(label): place for place, label in enumerate(classes)}
-        labels = {row: number[label] for row, label in sorted(given)}
+        given = [(row, number) for row, number in known.labels.items() if row in trainable][:first]
+        used = {number for _, number in given}
+        columns = [(column, number) for column, number in enumerate(known.classes) if number in used]
+        label_of = {number: label for label, (_, number) in enumerate(columns)}
+        labels = {row: label_of[number] for row, number in sorted(given)}
         everything = torch.full_like(self.dataset.labels, UNLABELLED)
         everything[list(labels)] = torch.tensor([*labels.values()], dtype=everything.dtype)
         unlabelled = np.setdiff1d(self.dataset.train, np.fromiter(known.strangers, np.int64, len(known.strangers)))
@@ -211,23 +233,29 @@ class Teacher:
             valid=(),
             test=(),
         )
-        names = tuple(known.classes[label] for label in classes)
-        return Lesson(replace(self.dataset, labels=everything, classes=names), split, classes, labels)
+        names = tuple(known.classes[number] for number in label_of)
+        return TrainingSet(
+            replace(self.dataset, labels=everything, classes=names),
+            split,
+            np.array([*label_of], np.int64),
+            np.array([column for column, _ in columns], np.int64),
+            labels,
+        )
 
     def _trained(self, dataset: Dataset, split: Split, rows: NDArray[np.int64], config: Config | None = None) -> Tensor:
         """(H, n, C) logits for these rows."""
         experiment = Experiment(config or self.config, dataset, split, CPU, prepared=self.prepared)
         return head_logits(trained_net(experiment), experiment.inputs, rows)
 
-    def _of_all(self, probabilities: Tensor, lesson: Lesson, known: Known) -> NDArray[np.float32]:
+    def _of_all(self, probabilities: Tensor, data: TrainingSet, known: Known) -> NDArray[np.float32]:
         """(n, C) for all rows of the dataset and all classes of the page."""
         found = np.zeros((len(self.dataset.images), len(known.classes)), np.float32)
-        found[np.ix_(self.rows, lesson.classes)] = probabilities.numpy()
+        found[np.ix_(self.rows, data.columns)] = probabilities.numpy()
         return found
 
-    def _votes(self, logits: Tensor, lesson: Lesson) -> NDArray[np.int64]:
+    def _votes(self, logits: Tensor, data: TrainingSet) -> NDArray[np.int64]:
         votes = np.full((len(logits), len(self.dataset.images)), -1, np.int64)
-        votes[:, self.rows] = lesson.classes[logits.argmax(dim=-1).numpy()]
+        votes[:, self.rows] = data.columns[logits.argmax(dim=-1).numpy()]
         return votes
 
     def _doubt(self, logits: Tensor) -> NDArray[np.float32]:
@@ -236,8 +264,8 @@ class Teacher:
         doubt[self.rows] = (entropy(logits).mean(dim=0) + js_divergence(logits)).numpy()
         return doubt
 
-    def _stranger_score(self, lesson: Lesson, known: Known) -> NDArray[np.float32]:
-        places = self.space.places(lesson.labels), self.space.places(known.strangers)
+    def _stranger_score(self, data: TrainingSet, known: Known) -> NDArray[np.float32]:
+        places = self.space.places(data.labels), self.space.places(known.strangers)
         scores = np.zeros(len(self.dataset.images), np.float32)
         scores[self.space.rows] = stranger_scores(self.space.points, *places)
         return scores
@@ -255,9 +283,9 @@ def with_estimate(snapshot: Snapshot, known: Known, estimate: Estimate) -> Snaps
     )
 
 
-def disputes(lesson: Lesson, checked: HeldOut) -> tuple[Disputed, ...]:
-    """The disputed labels, with the classes as on the page."""
+def disputes(data: TrainingSet, checked: HeldOut) -> tuple[Disputed, ...]:
+    """The disputed labels, with the classes of the page."""
     return tuple(
-        replace(one, label=int(lesson.classes[one.label]), proposed=int(lesson.classes[one.proposed]))
+        replace(one, label=int(data.numbers[one.label]), proposed=int(data.numbers[one.proposed]))
         for one in disputed_labels(checked)
     )

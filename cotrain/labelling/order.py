@@ -28,6 +28,7 @@ REFERENCES = 2_000  # images whose coverage counts, at most
 CANDIDATES = 10_000  # images to choose from, at most
 CLUSTERS = 256  # at most
 AT_ONCE = 4_096
+IN_RANDOM_ORDER, AUDIT = 1, 2  # streams of random numbers
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ def _reach(points: Floats) -> float:
     place = min(max(1, round(NEIGHBOUR * len(some) / len(points))), len(some) - 1)
     squared = np.maximum(2 - 2 * some @ some.T, 0)
     return max(float(np.sqrt(np.partition(squared, place, axis=1)[:, place]).mean()), 1e-3)
+
+
+def shuffled_rows(rows: NDArray[np.int64], seed: int, stream: int) -> NDArray[np.int64]:
+    """A permutation of which any first part is a uniform sample."""
+    return np.random.default_rng((seed, stream)).permutation(rows)
 
 
 def representatives(space: Space, asked: Collection[int], count: int, seed: int) -> list[int]:

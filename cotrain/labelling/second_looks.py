@@ -24,15 +24,11 @@ def disputed_labels(found: HeldOut) -> tuple[Disputed, ...]:
 
 
 def still_disputed(earlier: Snapshot | Estimate | None, known: Known) -> tuple[Disputed, ...]:
-    """The labels that were disputed earlier and that nobody has changed since. Classes may have moved."""
+    """The labels that were disputed earlier and that nobody has changed since, if the class proposed still exists."""
     if earlier is None:
         return ()
-    number = {name: index for index, name in enumerate(known.classes)}
-    place = [number.get(name, -1) for name in earlier.classes]
     return tuple(
-        Disputed(one.row, place[one.label], place[one.proposed], one.probability)
-        for one in earlier.disputed
-        if min(place[one.label], place[one.proposed]) >= 0 and known.labels.get(one.row) == place[one.label]
+        one for one in earlier.disputed if one.proposed in known.classes and known.labels.get(one.row) == one.label
     )
 
 

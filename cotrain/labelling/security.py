@@ -31,7 +31,7 @@ FORBIDDEN = "403: open the address that cotrain label printed. It ends in a toke
 
 
 @dataclass(frozen=True)
-class Door:
+class AccessControl:
     """The token, and the names under which browsers may reach the server."""
 
     token: str
@@ -43,7 +43,7 @@ class Door:
         """Cookies of all ports share one jar, so the name holds the port."""
         return f"cotrain-label-{self.port}"
 
-    def opens(self, token: str) -> bool:
+    def accepts(self, token: str) -> bool:
         return secrets.compare_digest(token.encode(errors="replace"), self.token.encode())
 
     def is_host(self, header: str) -> bool:
@@ -71,8 +71,8 @@ def _is_address(name: str) -> bool:
 class Guard:
     """Middleware: lets requests pass that carry the token and come from our page, and answers 403 to all others."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
+    def __init__(self, app: ASGIApp, access: AccessControl) -> None:
+        self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +95,7 @@ class Guard:
         own = f"http://{headers.get('host', '')}".casefold()
         foreign = origin is not None and origin.casefold() != own
         changes = scope["method"] not in READING
-        if not self.door.is_host(headers.get("host", "")) or foreign or (changes and origin is None):
+        if not self.access.is_host(headers.get("host", "")) or foreign or (changes and origin is None):
             return PlainTextResponse(FORBIDDEN, 403)
         if headers.get("sec-fetch-site", "none") == "cross-site":
             return PlainTextResponse(FORBIDDEN, 403)
@@ -108,15 +108,15 @@ class Guard:
         if scope["path"] != "/" or scope["method"] != "GET":
             return False
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-        return self.door.opens(given[0])
+        return self.access.accepts(given[0])
 
     def _has_cookie(self, headers: Headers) -> bool:
-        return self.door.opens(_cookies(headers).get(self.door.cookie, ""))
+        return self.access.accepts(_cookies(headers).get(self.access.cookie, ""))
 
     def _welcome(self, headers: Headers) -> RedirectResponse:
         """The first visit: the token moves from the address to a cookie, and the browser gets a name."""
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(self.door.cookie, self.door.token, httponly=True, samesite="strict")
+        answer.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict")
         person = _cookies(headers).get("cotrain-person", "")
         name = person if PERSON.fullmatch(person) else secrets.token_hex(6)
         answer.set_cookie("cotrain-person", name, httponly=True, samesite="strict", max_age=A_YEAR)

@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from cotrain.labelling.answers import Look, card, cards, look, state, taken_for
-from cotrain.labelling.book import CONFLICT
-from cotrain.labelling.events import STRANGER, How, Refused
+from cotrain.labelling.answers import Look, card, cards, grid, look, state
+from cotrain.labelling.events import CONFLICT, STRANGER, How, Refused
 from cotrain.labelling.images import NotShown, Outside, Size
 from cotrain.labelling.journal import NotSaved
-from cotrain.labelling.security import PERSON, Door, Guard, TooLarge
+from cotrain.labelling.security import PERSON, AccessControl, Guard, TooLarge
 from cotrain.labelling.session import Session
 
 PAGE = Path(__file__).parent / "page"
@@ -46,11 +45,11 @@ class OneImage(BaseModel):
     seen: Annotated[int, Field(ge=CONFLICT, lt=MOST_ROWS)] | None = None
 
 
-class Images(Body):
+class ImagesBody(Body):
     images: list[OneImage] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
 
-class LabelBody(Images):
+class LabelBody(ImagesBody):
     number: Annotated[int, Field(ge=STRANGER, lt=MOST_ROWS, alias="class")]
 
 
@@ -67,12 +66,12 @@ class MergeBody(Body):
     into: Class
 
 
-def make_app(session: Session, door: Door) -> FastAPI:
+def make_app(session: Session, access: AccessControl) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.include_router(_pages())
     app.include_router(_reading(session))
     app.include_router(_writing(session))
-    app.add_middleware(Guard, door=door)
+    app.add_middleware(Guard, access=access)
     app.add_exception_handler(Refused, lambda _, error: _problem(409, str(error)))
     app.add_exception_handler(NotSaved, lambda _, error: _problem(507, str(error)))
     app.add_exception_handler(TooLarge, lambda _, error: _problem(413, "the request is too large"))
@@ -131,7 +130,7 @@ def _reading(session: Session) -> APIRouter:
     @router.get("/api/state")
     def get_state(request: Request, version: int = 0) -> dict[str, Any]:
         """The state, or only its version if the page has it already."""
-        return {"version": version} if version == session.version else state(session, _who(request))
+        return {"version": version} if version == session.revision.number else state(session, _who(request))
 
     @router.get("/api/next")
     def get_next(
@@ -140,16 +139,15 @@ def _reading(session: Session) -> APIRouter:
         have: Annotated[list[Row], Query(max_length=MOST_AT_ONCE)] = [],  # noqa: B006
         audit: bool = False,
     ) -> list[dict[str, Any]]:
-        return cards(session, session.next(page, count, have, audit=audit))
+        return cards(session, session.next(page, count, session.index.images(have), audit=audit))
 
     @router.get("/api/grid")
     def get_grid(number: Annotated[Class, Query(alias="class")], count: HowMany = 24) -> list[dict[str, Any]]:
-        return cards(session, taken_for(session, number, count))
+        return grid(session, number, count)
 
     @router.get("/api/card/{row}")
     def get_card(row: Annotated[Row, InPath()]) -> dict[str, Any]:
-        session.image(row)
-        return card(session, row)
+        return card(session, session.index.image(row))
 
     @router.get("/api/look/{what}")
     def get_look(
@@ -158,13 +156,11 @@ def _reading(session: Session) -> APIRouter:
         start: Annotated[int, Query(ge=0, lt=MOST_ROWS)] = 0,
         count: HowMany = 48,
     ) -> dict[str, Any]:
-        rows, make = look(session, what, number)
-        return {"total": len(rows), "cards": [make(row) for row in rows[start : start + count]]}
+        return look(session, what, number, start, count)
 
     @router.get("/image/{row}")
     def get_image(row: Annotated[Row, InPath()], size: Size = "large") -> Response:
-        session.image(row)
-        data, media = session.pictures.encoded(row, size)
+        data, media = session.pictures.encoded(session.index.image(row), size)
         return Response(data, media_type=media, headers={"Cache-Control": A_DAY})
 
     return router
@@ -173,52 +169,50 @@ def _reading(session: Session) -> APIRouter:
 def _writing(session: Session) -> APIRouter:
     """Every answer is the new state, and is sent when the change is on disk."""
     router = APIRouter()
-    book = session.book
 
-    def paths(body: Images) -> list[str]:
-        return [session.image(one.row) for one in body.images]
+    def seen(body: ImagesBody) -> dict[str, int | None]:
+        return {session.index.image(one.row): one.seen for one in body.images}
 
     @router.post("/api/label")
     def label(body: LabelBody, request: Request) -> dict[str, Any]:
-        seen = {one.row: one.seen for one in body.images}
-        session.label(seen, body.number, who=_who(request), how=body.how)
+        session.label(seen(body), body.number, who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/clear")
-    def clear(body: Images, request: Request) -> dict[str, Any]:
-        book.clear(paths(body), who=_who(request), how=body.how)
+    def clear(body: ImagesBody, request: Request) -> dict[str, Any]:
+        session.clear([*seen(body)], who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/skip")
-    def skip(body: Images, request: Request) -> dict[str, Any]:
-        book.skip(paths(body), who=_who(request), how=body.how)
+    def skip(body: ImagesBody, request: Request) -> dict[str, Any]:
+        session.skip([*seen(body)], who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/class")
     def new_class(body: NameBody, request: Request) -> dict[str, Any]:
-        number = book.new_class(body.name, who=_who(request), how=body.how)
+        number = session.new_class(body.name, who=_who(request), how=body.how)
         return {**state(session, _who(request)), "made": number}
 
     @router.post("/api/rename")
     def rename(body: RenameBody, request: Request) -> dict[str, Any]:
-        book.rename(body.number, body.name, who=_who(request), how=body.how)
+        session.rename(body.number, body.name, who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/merge")
     def merge(body: MergeBody, request: Request) -> dict[str, Any]:
-        book.merge(body.number, body.into, who=_who(request), how=body.how)
+        session.merge(body.number, body.into, who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/name")
     def introduce(body: NameBody, request: Request) -> dict[str, Any]:
-        book.introduce(body.name, who=_who(request), how=body.how)
+        session.introduce(body.name, who=_who(request), how=body.how)
         return state(session, _who(request))
 
     @router.post("/api/undo")
     def undo(body: Body, request: Request) -> dict[str, Any]:
-        event = book.undo(who=_who(request), how=body.how)
-        rows = session.rows(getattr(event, "images", ()))
-        return {**state(session, _who(request)), "undone": event.kind, "cards": cards(session, rows[:1])}
+        event = session.undo(who=_who(request), how=body.how)
+        images = session.index.among(getattr(event, "images", ()))
+        return {**state(session, _who(request)), "undone": event.kind, "cards": cards(session, images[:1])}
 
     @router.post("/api/finish")
     def finish(body: Body, request: Request) -> dict[str, Any]:

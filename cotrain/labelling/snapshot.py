@@ -13,12 +13,13 @@ Order = Literal["informative", "random"]
 
 @dataclass(frozen=True)
 class Known:
-    """What people have said so far. Keys are rows of the dataset. Rows in conflict are in none of these."""
+    """The labels so far, as a model learns them: images are rows of the dataset, classes are numbers of the page."""
 
-    classes: tuple[str, ...]  # in the order of the page
-    labels: Mapping[int, int]  # row -> index of its class, in the order of labelling; audit answers included
+    classes: Mapping[int, str]  # number -> name, in the order of the page
+    labels: Mapping[int, int]  # row -> class, in the order of labelling; audit answers included
     strangers: frozenset[int] = frozenset()  # rows marked "does not belong"
     audit: Mapping[int, bool] = field(default_factory=dict)  # row -> was the guess right when asked; oldest first
+    set_aside: frozenset[int] = field(default=frozenset(), compare=False)  # rows that were skipped or are in conflict
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Disputed:
     """A label that heads trained without it dispute."""
 
     row: int
-    label: int
-    proposed: int
+    label: int  # class
+    proposed: int  # class
     probability: float  # of the proposed class
 
 
@@ -46,7 +47,6 @@ class Disputed:
 class Estimate:
     """What cross-validation says about one set of labels and the model trained on them."""
 
-    classes: tuple[str, ...]
     point: Point | None  # None: too few labels
     temperature: float  # fitted on held-out labels
     disputed: tuple[Disputed, ...]  # the clearest first
@@ -59,10 +59,10 @@ class Snapshot:
     """What one training gave, for all rows of the dataset, with the latest estimate."""
 
     labels: int  # number of labels it was trained on
-    classes: tuple[str, ...]
+    classes: tuple[int, ...]  # of the columns
     ensemble: NDArray[np.float32]  # (n, C) as trained; 0 for a class without labels and for unreadable images
     temperature: float
-    heads: NDArray[np.int64]  # (H, n) class of each head
+    heads: NDArray[np.int64]  # (H, n) column of each head
     doubt: NDArray[np.float32]  # (n,) entropy of the ensemble in nats: the heads' own doubt and their disagreement
     stranger_score: NDArray[np.float32]  # (n,) higher: less likely to belong to any class
     disputed: tuple[Disputed, ...]  # the clearest first

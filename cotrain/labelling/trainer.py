@@ -8,13 +8,14 @@ without a pause. It is then about the labels with which it began.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from cotrain.labelling.learning import Estimate, Known, Snapshot, Teacher, with_estimate
+from cotrain.labelling.guesses import Guesses
+from cotrain.labelling.learning import Estimate, Known, Order, PageModel, with_estimate
 from cotrain.labelling.lines import console_of_lines
+from cotrain.labelling.revision import Revision
 
 EVERY = 4  # new labels after which the heads train at once
 QUIET = 0.8  # seconds without a new label after which they train with fewer
@@ -24,28 +25,7 @@ GROWTH = 1.15  # the next estimate needs this many times the labels of the last 
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0  # seconds before what failed is tried again
 FAILURES = (ValueError, ArithmeticError, RuntimeError, OSError, MemoryError)  # that a page survives
-Prepare = Callable[[Console], Iterable[Teacher]]  # the first chooses images, the last one trains
-
-
-@dataclass(frozen=True)
-class Model:
-    """A snapshot of what is known, and the numbers of its classes, which stay the same when a class is renamed."""
-
-    snapshot: Snapshot
-    known: Known
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What there is to learn from."""
-
-    known: Known
-    numbers: tuple[int, ...]  # of known.classes
-
-    @property
-    def count(self) -> int:
-        return len(self.known.labels)
+Prepare = Callable[[Console], Iterable[PageModel]]  # the first chooses images, the last one trains
 
 
 class Attempt:
@@ -72,13 +52,16 @@ class Attempt:
 class Trainer(threading.Thread):
     """Trains after every few labels. A job, such as finishing, waits for the training and takes its place."""
 
-    def __init__(self, prepare: Prepare, task: Callable[[], Task], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, prepare: Prepare, known: Callable[[], Known], revision: Revision, order: Order = "informative"
+    ) -> None:
         super().__init__(daemon=True, name="trainer")
-        self.prepare, self.task, self.on_change = prepare, task, on_change
-        self.teacher: Teacher | None = None  # until the features of all images are there
+        self.prepare, self.known, self.revision, self.order = prepare, known, revision, order
+        self.page_model: PageModel | None = None  # until the features of all images are there
         self._ready = False  # to train, which needs the features of all views
         self.preparing = "reading the images"
-        self.model: Model | None = None
+        self.guesses: Guesses | None = None
+        self.ranking: Sequence[int] = ()  # rows to ask for next, best first
         self.training, self.estimating = False, False
         self._to_prepare, self._to_train, self._to_estimate = Attempt(), Attempt(), Attempt()
         self._trained: Known | None = None
@@ -132,12 +115,13 @@ class Trainer(threading.Thread):
     def _prepare(self) -> None:
         def say(line: str) -> None:
             self.preparing = line
-            self.on_change()
+            self.revision.bump()
 
         try:
-            for teacher in self.prepare(console_of_lines(say)):
-                self.teacher = teacher
-                self.on_change()
+            for page_model in self.prepare(console_of_lines(say)):
+                self.page_model = page_model
+                self.ranking = self._ranked(self.known())
+                self.revision.bump()
             self._ready = True
             self._to_prepare.succeeded()
         except FAILURES as error:
@@ -147,17 +131,17 @@ class Trainer(threading.Thread):
     def _training_is_due(self) -> bool:
         if not self._ready:
             return False
-        task = self.task()
-        if task.known == self._trained:
+        known = self.known()
+        if known == self._trained:
             return self._to_train.is_due
         before = len(self._trained.labels) if self._trained else 0
-        return abs(task.count - before) >= EVERY or self._quiet() >= QUIET
+        return abs(len(known.labels) - before) >= EVERY or self._quiet() >= QUIET
 
     def _estimate_is_due(self) -> bool:
         """Whether to begin or to continue one."""
-        if self.model is None or self.estimating:
+        if self.guesses is None or self.estimating:
             return self.estimating
-        labels = len(self.model.known.labels)
+        labels = len(self.guesses.known.labels)
         many = labels >= max(FIRST_ESTIMATE, GROWTH * self._estimated)
         return self._to_estimate.is_due or (labels != self._estimated and (many or self._quiet() > REST))
 
@@ -165,39 +149,47 @@ class Trainer(threading.Thread):
         return time.monotonic() - self._last_change
 
     def _train(self) -> None:
-        assert self.teacher is not None
-        task = self.task()
+        assert self.page_model is not None
+        known = self.known()
         self.training = True
-        self.on_change()
+        self.revision.bump()
         try:
-            snapshot = self.teacher.train(task.known, self.model.snapshot if self.model else None)
-            self.model = Model(snapshot, task.known, task.numbers) if snapshot is not None else None
+            snapshot = self.page_model.train(known, self.guesses.snapshot if self.guesses else None)
+            guesses = Guesses(snapshot, known) if snapshot is not None else None
+            self.ranking, self.guesses = self._ranked(known, guesses), guesses
             self._to_train.succeeded()
         except FAILURES as error:
             self._to_train.failed(f"The last training failed: {_reason(error)}. Your labels are safe.")
-        self._trained = task.known
-        if self.model is None:
+        self._trained = known
+        if self.guesses is None:
             self.estimating, self._estimated = False, 0
             self._to_estimate.succeeded()
         self.training = False
-        self.on_change()
+        self.revision.bump()
+
+    def _ranked(self, known: Known, guesses: Guesses | None = None) -> Sequence[int]:
+        assert self.page_model is not None
+        if self.order == "random":
+            return ()
+        return self.page_model.ranking(guesses.snapshot if guesses else None, known)
 
     def _take_step(self) -> None:
         """One step of an estimate, which begins with what the model knows now."""
-        assert self.teacher is not None and self.model is not None
+        assert self.page_model is not None and self.guesses is not None
+        known = self.guesses.known
         if not self.estimating:
-            self._steps = self.teacher.estimate(self.model.known, self.model.snapshot)
-            self.estimating, self._estimated = True, len(self.model.known.labels)
-            self.on_change()
+            self._steps = self.page_model.estimate(known, self.guesses.snapshot)
+            self.estimating, self._estimated = True, len(known.labels)
+            self.revision.bump()
         try:
             if (estimate := next(self._steps)) is None:
                 return
-            self.model = replace(self.model, snapshot=with_estimate(self.model.snapshot, self.model.known, estimate))
+            self.guesses = Guesses(with_estimate(self.guesses.snapshot, known, estimate), known)
             self._to_estimate.succeeded()
         except FAILURES as error:
             self._to_estimate.failed(f"The error could not be estimated: {_reason(error)}. Your labels are safe.")
         self.estimating = False
-        self.on_change()
+        self.revision.bump()
 
 
 def _reason(error: Exception) -> str:

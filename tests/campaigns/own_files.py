@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cotrain.labelling.book import Book
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from cotrain.fitting.evaluate import evaluate, verdict_of
 from cotrain.fitting.findings import SUSPECTS
 from cotrain.inference.model import how_calibrated
 from cotrain.labelling.events import Refused
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.report.doubtful import doubtful_of
@@ -170,21 +170,21 @@ def journal(content: bytes, folder: Path) -> None:
     """Open it, use its labels, go on labelling and save."""
     (folder / "labels-history.jsonl").write_bytes(content)
     with closing(Journal.open(folder / "labels-history.jsonl")) as opened:
-        book = Book(opened, LabelTable(folder / "labels.csv", folder, LABELLED, DataSettings()))
-        book.start({})
-        book.save()
-        labels = book.labels
-        assert all(isinstance(each, dict) for each in (labels.by_name, labels.audit, labels.conflicts, labels.counts))
+        history = LabelHistory(opened, LabelTable(folder / "labels.csv", folder, LABELLED, DataSettings()))
+        history.start({})
+        history.save()
+        labels = history.labels
+        assert all(isinstance(each, dict) for each in (labels.by_name, labels.audit, labels.values, labels.counts))
         for act in (
-            lambda: book.label({LABELLED[0]: None}, 1, who="me", how="key"),
-            lambda: book.new_class("new", who="you", how="key"),
-            lambda: book.undo(who="me", how="key"),
+            lambda: history.label({LABELLED[0]: None}, 1, who="me", how="key"),
+            lambda: history.new_class("new", who="you", how="key"),
+            lambda: history.undo(who="me", how="key"),
         ):
             try:
                 act()
             except Refused as refusal:
                 assert str(refusal)
-        book.save()
+        history.save()
 
 
 def journals() -> st.SearchStrategy[bytes]:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cotrain.cli.main import main
 from cotrain.labelling.launch import Asked, answering, labelling, listening
-from cotrain.labelling.security import Door
+from cotrain.labelling.security import AccessControl
 from cotrain.labelling.session import Session
 from tests.features.tiny import QUIET, known, small_data
 from tests.processes import PATIENCE, Running
@@ -153,7 +153,7 @@ def serving(folder: Path, **asked: Any) -> Iterator[Served]:
         labelling(Asked(folder, settings=SETTINGS, **asked), QUIET) as session,
     ):
         port = own_socket.getsockname()[1]
-        with answering(session, Door(TOKEN, port), own_socket):
+        with answering(session, AccessControl(TOKEN, port), own_socket):
             yield Served(session, port, Client(port).open(TOKEN))
     session.trainer.join()  # torch ends a process badly in which a thread still trains
 

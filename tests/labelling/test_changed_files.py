@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cotrain.labelling.book import Book
 
 from cotrain.data.settings import DataSettings
 from cotrain.labelling import journal
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.journal import Journal, NotSaved, only_one
 from cotrain.labelling.labels import replay
 from cotrain.labelling.labels_csv import LabelTable
@@ -25,23 +25,25 @@ HISTORY = "labels-history.jsonl"
 IMAGES = [f"{row:02d}.png" for row in range(60)]
 
 
-def a_book(folder: Path) -> Book:
-    book = Book(Journal.open(folder / HISTORY), LabelTable(folder / "labels.csv", folder, IMAGES, DataSettings()))
-    book.start({})
-    return book
+def a_history(folder: Path) -> LabelHistory:
+    history = LabelHistory(
+        Journal.open(folder / HISTORY), LabelTable(folder / "labels.csv", folder, IMAGES, DataSettings())
+    )
+    history.start({})
+    return history
 
 
-def say(book: Book, image: str, name: str) -> None:
-    number = book.labels.number_of(name) or book.new_class(name, who="me", how="key")
-    book.label({image: None}, number, who="me", how="key")
+def say(history: LabelHistory, image: str, name: str) -> None:
+    number = history.labels.number_of(name) or history.new_class(name, who="me", how="key")
+    history.label({image: None}, number, who="me", how="key")
 
 
-def labelled(folder: Path, count: int = 50) -> Book:
-    book = a_book(folder)
+def labelled(folder: Path, count: int = 50) -> LabelHistory:
+    history = a_history(folder)
     for row in range(count):
-        say(book, IMAGES[row], ("cat", "dog")[row % 2])
-    book.save()
-    return book
+        say(history, IMAGES[row], ("cat", "dog")[row % 2])
+    history.save()
+    return history
 
 
 def in_place(path: Path, content: bytes) -> None:
@@ -67,29 +69,29 @@ CUTS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("then", ["label", "wait", "stop"])
 def test_a_history_that_is_cut_in_place_is_written_again(tmp_path: Path, cut: str, then: str) -> None:
-    book = labelled(tmp_path)
+    history = labelled(tmp_path)
     before = (tmp_path / HISTORY).read_bytes()
     in_place(tmp_path / HISTORY, CUTS[cut](before))
     if then == "label":
-        say(book, IMAGES[50], "cat")
+        say(history, IMAGES[50], "cat")
     if then != "stop":
-        book.save()
-        assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
-        assert HISTORY in book.journal.news and book.problem == ""
-    again = a_book(tmp_path)
+        history.save()
+        assert replay(Journal.open(tmp_path / HISTORY).events) == history.labels
+        assert HISTORY in history.journal.news and history.problem == ""
+    again = a_history(tmp_path)
     again.save()
-    assert again.labels.by_name == book.labels.by_name
+    assert again.labels.by_name == history.labels.by_name
     assert rows_of(tmp_path) == 50 + (then == "label")
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_a_change_of_the_same_length_is_noticed(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lines by the times of the file; the last ones also where its clock is too coarse for that."""
-    book = labelled(tmp_path)
+    history = labelled(tmp_path)
     if place == "last":
         coarse = journal._stamp
         monkeypatch.setattr(journal, "_stamp", lambda status: (*coarse(status)[:3], 0, 0))
-        say(book, IMAGES[51], "dog")
+        say(history, IMAGES[51], "dog")
     content = (tmp_path / HISTORY).read_bytes()
     assert len(content) > journal.LAST + 1000
     if place == "first":
@@ -98,23 +100,23 @@ def test_a_change_of_the_same_length_is_noticed(tmp_path: Path, place: str, monk
         changed = content.replace(IMAGES[51].encode(), IMAGES[52].encode())
     in_place(tmp_path / HISTORY, changed)
     with pytest.raises(NotSaved, match=HISTORY):
-        say(book, IMAGES[50], "cat")
+        say(history, IMAGES[50], "cat")
     assert (tmp_path / HISTORY).read_bytes() == changed, "what somebody else wrote is left alone"
     (copy,) = tmp_path.glob("labels-history.kept-*.jsonl")
     assert copy.read_bytes() == content
-    book.save()
-    assert HISTORY in book.problem and copy.name in book.problem
+    history.save()
+    assert HISTORY in history.problem and copy.name in history.problem
     assert len([*tmp_path.glob("labels-history.kept-*")]) == 1
     os.replace(copy, tmp_path / HISTORY)  # as the page says
-    say(book, IMAGES[50], "cat")
-    book.save()
-    assert (book.problem, a_book(tmp_path).labels.by_name) == ("", book.labels.by_name)
+    say(history, IMAGES[50], "cat")
+    history.save()
+    assert (history.problem, a_history(tmp_path).labels.by_name) == ("", history.labels.by_name)
 
 
 def test_a_full_disk_while_a_deleted_history_is_written_again_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = labelled(tmp_path, 5)
+    history = labelled(tmp_path, 5)
     (tmp_path / HISTORY).unlink()
 
     def full(*_: object) -> int:
@@ -125,22 +127,22 @@ def test_a_full_disk_while_a_deleted_history_is_written_again_loses_nothing(
         patch.setattr(os, "write", full)
         for _ in range(2):
             with pytest.raises(NotSaved):
-                say(book, IMAGES[5], "cat")
+                say(history, IMAGES[5], "cat")
     for row in (5, 6):
-        say(book, IMAGES[row], "cat")
-    assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
-    assert len(book.labels.by_name) == 7
+        say(history, IMAGES[row], "cat")
+    assert replay(Journal.open(tmp_path / HISTORY).events) == history.labels
+    assert len(history.labels.by_name) == 7
 
 
 def test_a_table_keeps_labels_that_the_history_lost(tmp_path: Path) -> None:
     """The history was cut while nobody looked, and says that it knows the table."""
-    book = labelled(tmp_path)
+    history = labelled(tmp_path)
     lines = (tmp_path / HISTORY).read_bytes().splitlines(keepends=True)
     (written,) = [line for line in lines if b'"kind":"written"' in line]
     (tmp_path / HISTORY).write_bytes(b"".join(lines[:3]) + written)
-    again = a_book(tmp_path)
+    again = a_history(tmp_path)
     again.save()
-    assert again.labels.by_name == book.labels.by_name
+    assert again.labels.by_name == history.labels.by_name
     assert rows_of(tmp_path) == 50
 
 
@@ -150,9 +152,9 @@ def test_rows_that_go_because_the_history_does_not_lead_to_them_stay_in_a_copy(t
     lines = (tmp_path / HISTORY).read_bytes().splitlines(keepends=True)
     (tmp_path / HISTORY).write_bytes(b"".join(lines[:2]))
     other = Journal.open(tmp_path / HISTORY)
-    book = Book(other, LabelTable(tmp_path / "labels.csv", tmp_path, IMAGES, DataSettings()))
-    say(book, IMAGES[1], "cat")  # the table says dog
-    a_book(tmp_path).save()
+    history = LabelHistory(other, LabelTable(tmp_path / "labels.csv", tmp_path, IMAGES, DataSettings()))
+    say(history, IMAGES[1], "cat")  # the table says dog
+    a_history(tmp_path).save()
     assert rows_of(tmp_path) == 2, "people disagree about one image"
     (copy,) = tmp_path.glob("labels.edited-*.csv")
     assert copy.read_bytes() == content
@@ -162,19 +164,19 @@ def test_a_label_that_comes_while_the_table_is_written_survives_an_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table is not said to hold a label that it does not hold."""
-    book = labelled(tmp_path, 2)
-    say(book, IMAGES[2], "cat")
-    write = book.table.write
+    history = labelled(tmp_path, 2)
+    say(history, IMAGES[2], "cat")
+    write = history.table.write
 
     def late(*arguments: object) -> str:
         digest = write(*arguments)  # type: ignore[arg-type]
-        say(book, IMAGES[3], "dog")
+        say(history, IMAGES[3], "dog")
         return digest
 
-    monkeypatch.setattr(book.table, "write", late)
-    book._save()
+    monkeypatch.setattr(history.table, "write", late)
+    history._save()
     (tmp_path / "labels.csv").write_text((tmp_path / "labels.csv").read_text() + "09.png,cat\n")
-    again = a_book(tmp_path)
+    again = a_history(tmp_path)
     assert again.labels.by_name == {
         IMAGES[0]: "cat",
         IMAGES[1]: "dog",
@@ -212,7 +214,7 @@ def test_a_pipe_stops_nobody_at_the_start(tmp_path: Path, name: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_files_that_become_pipes_or_links_are_a_problem_and_no_wait(tmp_path: Path, kind: str) -> None:
-    book = labelled(tmp_path, 4)
+    history = labelled(tmp_path, 4)
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.write_text("precious")
 
@@ -221,22 +223,22 @@ def test_files_that_become_pipes_or_links_are_a_problem_and_no_wait(tmp_path: Pa
         os.mkfifo(path) if kind == "pipe" else path.symlink_to(outside)
 
     put(tmp_path / "labels.csv")
-    say(book, IMAGES[4], "cat")
-    book.save()
-    assert "labels.csv" in book.problem
+    say(history, IMAGES[4], "cat")
+    history.save()
+    assert "labels.csv" in history.problem
     put(tmp_path / HISTORY)
     with pytest.raises(NotSaved, match="kept"):
-        say(book, IMAGES[5], "cat")
-    book.save()
-    assert HISTORY in book.problem and outside.read_text() == "precious"
+        say(history, IMAGES[5], "cat")
+    history.save()
+    assert HISTORY in history.problem and outside.read_text() == "precious"
     (kept,) = tmp_path.glob("*.kept-*")
-    assert replay(Journal.open(kept).events) == book.labels
+    assert replay(Journal.open(kept).events) == history.labels
     for name in ("labels.csv", HISTORY):
         (tmp_path / name).unlink()
-    say(book, IMAGES[5], "cat")
-    book.save()
-    assert (book.problem, rows_of(tmp_path)) == ("", 6)
-    assert replay(Journal.open(tmp_path / HISTORY).events) == book.labels
+    say(history, IMAGES[5], "cat")
+    history.save()
+    assert (history.problem, rows_of(tmp_path)) == ("", 6)
+    assert replay(Journal.open(tmp_path / HISTORY).events) == history.labels
 
 
 def _asked(folder: Path) -> Asked:
@@ -249,10 +251,10 @@ def test_images_behind_links_give_no_label_and_are_not_asked(tmp_path: Path) -> 
     (folder / "owl").symlink_to(tmp_path / "elsewhere" / "owl")
     (folder / "cat" / "away.png").symlink_to(tmp_path / "elsewhere" / "owl" / "0.png")
     with serving(folder) as one:
-        assert {*one.session.book.labels.names.values()} == {"cat", "dog"}
-        assert not any("owl" in path or "away" in path for path in one.session.book.labels.by_name)
-        assert {*one.session.dataset.paths} == {*one.session.book.labels.by_name} | {
-            one.session.dataset.paths[row] for row in one.session.askable
+        assert {*one.session.history.labels.names.values()} == {"cat", "dog"}
+        assert not any("owl" in path or "away" in path for path in one.session.history.labels.by_name)
+        assert {*one.session.dataset.paths} == {*one.session.history.labels.by_name} | {
+            one.session.dataset.paths[row] for row in one.session.index.rows
         }
     assert "away" not in (folder / "labels.csv").read_text()
 

@@ -8,8 +8,10 @@ import pytest
 from PIL import Image
 
 import cotrain
+from cotrain.cli.predict import predict_command
 from cotrain.labelling.events import Finish
 from cotrain.labelling.finish import PREDICTIONS, Finishing, began, finish
+from cotrain.labelling.revision import Revision
 from cotrain.runs.run import MADE_FROM
 from cotrain.storage.cells import from_safe
 from cotrain.types import UserError
@@ -77,6 +79,12 @@ def test_every_image_is_predicted_as_predict_does(finished: tuple[Path, Path]) -
         assert from_safe(row["class"]) in CLASSES
 
 
+def test_the_table_is_that_of_the_command_byte_for_byte(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, run = finished
+    predict_command(run, folder, out=tmp_path / "predictions.csv")
+    assert (run / PREDICTIONS).read_bytes() == (tmp_path / "predictions.csv").read_bytes()
+
+
 def test_finishing_again_changes_nothing_and_repairs_what_is_missing(finished: tuple[Path, Path]) -> None:
     folder, run = finished
     before = (run / "model.safetensors").stat().st_mtime_ns, (run / PREDICTIONS).read_bytes()
@@ -110,6 +118,6 @@ def test_a_journal_of_somebody_else_does_not_say_where_the_run_is_written(tmp_pa
     assert began(event)
     (victim / MADE_FROM).write_text("{")
     assert not began(event)
-    book = SimpleNamespace(last_finish=event)
-    finishing = Finishing(folder, tmp_path / "run", {}, book, "images")  # type: ignore[arg-type]
+    history = SimpleNamespace(last_finish=event)
+    finishing = Finishing(folder, tmp_path / "run", {}, history, "images", Revision())  # type: ignore[arg-type]
     assert (finishing.stage, finishing.line) == ("idle", "")

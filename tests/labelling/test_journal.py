@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cotrain.labelling.book import Book
 
 from cotrain.data.settings import DataSettings
 from cotrain.labelling.events import Label, NewClass, Skip
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.journal import Journal, NotSaved, only_one
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.types import UserError
@@ -87,11 +87,11 @@ def test_labels_without_their_class_are_damage(before: bytes, after: bytes, tmp_
     journal.add(Label, who="me", how="key", number=1, name="a", images=["0.png"])
     journal.add(Label, who="me", how="key", number=2, name="b", images=["1.png"])
     table = LabelTable(tmp_path / "labels.csv", tmp_path, ["0.png", "1.png"], DataSettings())
-    assert Book(journal, table).labels.by_name == {"0.png": "a", "1.png": "b"}
+    assert LabelHistory(journal, table).labels.by_name == {"0.png": "a", "1.png": "b"}
     content = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(re.sub(before, after, content, count=1))
     with pytest.raises(UserError, match=rf"{NAME} is damaged: labels and classes do not fit together; restore it"):
-        Book(Journal.open(tmp_path / NAME), table)
+        LabelHistory(Journal.open(tmp_path / NAME), table)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

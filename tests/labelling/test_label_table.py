@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from cotrain.labelling.book import Book
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
 from cotrain.labelling.events import Refused, class_name
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import Edited, LabelTable
 from cotrain.storage.cells import NO_LABEL
@@ -43,15 +43,15 @@ def table(folder: Path, images: list[str] = IMAGES, name: str = "labels.csv") ->
     return LabelTable(folder / name, folder, images, DataSettings())
 
 
-def a_book(folder: Path) -> Book:
-    book = Book(Journal.open(folder / "labels-history.jsonl"), table(folder))
-    book.start({})
-    return book
+def a_history(folder: Path) -> LabelHistory:
+    history = LabelHistory(Journal.open(folder / "labels-history.jsonl"), table(folder))
+    history.start({})
+    return history
 
 
-def say(book: Book, image: str, name: str, who: str = "me", seen: int | None = None) -> None:
-    number = book.labels.number_of(name) or book.new_class(name, who=who, how="key")
-    book.label({image: seen}, number, who=who, how="key")
+def say(history: LabelHistory, image: str, name: str, who: str = "me", seen: int | None = None) -> None:
+    number = history.labels.number_of(name) or history.new_class(name, who=who, how="key")
+    history.label({image: seen}, number, who=who, how="key")
 
 
 def as_fit_reads_it(folder: Path, images: list[str] = IMAGES) -> dict[str, str]:
@@ -139,94 +139,94 @@ def test_a_link_to_the_table_stays_a_link(tmp_path: Path) -> None:
 def test_labels_of_an_existing_table_are_taken_over_once(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("path,label\na.png,cat\nb.png,dog\n")
     before = (tmp_path / "labels.csv").read_bytes()
-    book = a_book(tmp_path)
-    assert book.labels.by_name == {"a.png": "cat", "b.png": "dog"}
-    book.save()
+    history = a_history(tmp_path)
+    assert history.labels.by_name == {"a.png": "cat", "b.png": "dog"}
+    history.save()
     assert (tmp_path / "labels.csv").read_bytes() == before
-    count = len(book.events)
-    again = a_book(tmp_path)
-    assert (again.labels, len(again.events)) == (book.labels, count)
+    count = len(history.events)
+    again = a_history(tmp_path)
+    assert (again.labels, len(again.events)) == (history.labels, count)
 
 
 def test_a_journal_that_is_ahead_of_the_table_wins(tmp_path: Path) -> None:
     """The process was killed before it wrote labels.csv."""
-    book = a_book(tmp_path)
-    say(book, "a.png", "cat")
-    book.save()
-    say(book, "b.png", "dog")
-    say(book, "a.png", "dog")
-    again = a_book(tmp_path)
-    assert again.labels == book.labels
+    history = a_history(tmp_path)
+    say(history, "a.png", "cat")
+    history.save()
+    say(history, "b.png", "dog")
+    say(history, "a.png", "dog")
+    again = a_history(tmp_path)
+    assert again.labels == history.labels
     again.save()
     assert as_fit_reads_it(tmp_path) == {"a.png": "dog", "b.png": "dog"}
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_edits_by_others_are_merged_and_a_copy_is_kept(tmp_path: Path, restarted: bool) -> None:
-    book = a_book(tmp_path)
+    history = a_history(tmp_path)
     for image, name in (("a.png", "cat"), ("b.png", "cat"), ("c.png", "cat")):
-        say(book, image, name)
-    book.save()
+        say(history, image, name)
+    history.save()
     edited = "path,label\na.png,cat\nb.png,owl\nsub/d.png,dog\n"  # b changed, c removed, d added
     (tmp_path / "labels.csv").write_text(edited)
-    say(book, "a.png", "dog")
+    say(history, "a.png", "dog")
     if restarted:
-        book = a_book(tmp_path)
-    book.save()
+        history = a_history(tmp_path)
+    history.save()
     wanted = {"a.png": "dog", "b.png": "owl", "sub/d.png": "dog"}
-    assert book.labels.by_name == as_fit_reads_it(tmp_path) == wanted
+    assert history.labels.by_name == as_fit_reads_it(tmp_path) == wanted
     if not restarted:
         (copy,) = tmp_path.glob("labels.edited-*.csv")
         assert copy.read_text() == edited
-        assert copy.name in book.news
+        assert copy.name in history.news
 
 
 def test_an_edit_that_contradicts_a_newer_label_is_a_conflict(tmp_path: Path) -> None:
-    book = a_book(tmp_path)
-    say(book, "a.png", "cat")
-    book.save()
+    history = a_history(tmp_path)
+    say(history, "a.png", "cat")
+    history.save()
     (tmp_path / "labels.csv").write_text("path,label\na.png,owl\n")
-    say(book, "a.png", "dog")
-    book.save()
-    assert [one.who for one in book.labels.conflicts["a.png"]] == ["me", "labels.csv"]
+    say(history, "a.png", "dog")
+    history.save()
+    assert [one.who for one in history.labels.opinions["a.png"]] == ["me", "labels.csv"]
     assert not (tmp_path / "labels.csv").exists() or as_fit_reads_it(tmp_path) == {}
 
 
 def test_a_table_that_nobody_can_read_any_more_is_left_alone(tmp_path: Path) -> None:
-    book = a_book(tmp_path)
-    say(book, "a.png", "cat")
-    book.save()
+    history = a_history(tmp_path)
+    say(history, "a.png", "cat")
+    history.save()
     broken = "path,label\na.png,cat,too,many\n"
     (tmp_path / "labels.csv").write_text(broken)
-    say(book, "b.png", "cat")
-    book.save()
+    say(history, "b.png", "cat")
+    history.save()
     assert (tmp_path / "labels.csv").read_text() == broken
-    assert "line 2 has 4 cells" in book.problem and "safe in labels-history.jsonl" in book.problem
+    assert "line 2 has 4 cells" in history.problem and "safe in labels-history.jsonl" in history.problem
     (tmp_path / "labels.csv").unlink()
-    book.save()
-    assert book.problem == ""
+    history.save()
+    assert history.problem == ""
     assert as_fit_reads_it(tmp_path) == {"a.png": "cat", "b.png": "cat"}
 
 
 def test_a_table_that_another_program_holds_open_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = a_book(tmp_path)
+    history = a_history(tmp_path)
 
     def held(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", held)
-        say(book, "a.png", "cat")
-        book.save()
-    assert "labels.csv cannot be written: Permission denied" in book.problem
+        say(history, "a.png", "cat")
+        history.save()
+    assert "labels.csv cannot be written: Permission denied" in history.problem
     assert [path.name for path in tmp_path.iterdir()] == ["labels-history.jsonl"]
-    book.save()
-    assert (book.problem, as_fit_reads_it(tmp_path)) == ("", {"a.png": "cat"})
+    history.save()
+    assert (history.problem, as_fit_reads_it(tmp_path)) == ("", {"a.png": "cat"})
 
 
 def test_a_table_with_a_mistake_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("path,label\na.png,cat,2,3\n")
     with pytest.raises(UserError, match=r"labels\.csv, line 2 has 4 cells"):
-        a_book(tmp_path)
+        a_history(tmp_path)

@@ -1,12 +1,11 @@
-"""What a teacher learns: the same from the same labels, nothing from strangers or test images, and honest estimates."""
+"""What a page model learns: the same from the same labels, nothing from strangers, and honest estimates."""
 
-from collections import Counter
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import beta, chisquare
+from scipy.stats import beta
 from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
@@ -15,23 +14,23 @@ from cotrain.config.recipes import recipe_named
 from cotrain.data import Dataset, Split
 from cotrain.labelling import estimating
 from cotrain.labelling.estimating import HeldOut, advice, audit_point, calibrated, extended, held_out
-from cotrain.labelling.learning import Known, Point, Snapshot, Teacher, interactive_config, quick
+from cotrain.labelling.learning import Known, PageModel, Point, Snapshot, interactive_config, quick
 from cotrain.networks import build_trunk
 from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
 from tests.features.tiny import pictures, small_data
-from tests.labelling.learned import CLASSES, LEARNS, a_teacher, answered, estimated, truth, without_row
+from tests.labelling.learned import CLASSES, LEARNS, a_page_model, answered, estimated, truth, without_row
 
 
 @pytest.fixture(scope="module")
-def teacher() -> Teacher:
-    return a_teacher()
+def model() -> PageModel:
+    return a_page_model()
 
 
-def trained(teacher: Teacher, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot:
-    snapshot = teacher.train(known, earlier)
+def trained(model: PageModel, known: Known, earlier: Snapshot | None = None, *, estimate: bool = False) -> Snapshot:
+    snapshot = model.train(known, earlier)
     assert snapshot is not None
-    return estimated(teacher, known, snapshot) if estimate else snapshot
+    return estimated(model, known, snapshot) if estimate else snapshot
 
 
 def same(one: Snapshot, other: Snapshot) -> bool:
@@ -42,9 +41,9 @@ def same(one: Snapshot, other: Snapshot) -> bool:
     return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
 
-def test_a_dozen_labels_teach_the_rest(teacher: Teacher) -> None:
-    snapshot = trained(teacher, answered(teacher, teacher.first(12)))
-    right = snapshot.probabilities.argmax(axis=1) == teacher.dataset.labels.numpy()
+def test_a_dozen_labels_teach_the_rest(model: PageModel) -> None:
+    snapshot = trained(model, answered(model, model.first(12)))
+    right = snapshot.probabilities.argmax(axis=1) == model.dataset.labels.numpy()
     assert right.mean() > 0.9
     assert snapshot.labels == 12
     assert snapshot.probabilities.shape == (90, 3)
@@ -53,58 +52,58 @@ def test_a_dozen_labels_teach_the_rest(teacher: Teacher) -> None:
     assert (snapshot.heads == snapshot.probabilities.argmax(axis=1)).mean() > 0.9
 
 
-def test_the_same_labels_give_the_same_snapshot_whatever_came_before(teacher: Teacher) -> None:
-    known = answered(teacher, range(20))
-    first = trained(teacher, known, estimate=True)
-    trained(teacher, answered(teacher, range(40, 70)))
+def test_the_same_labels_give_the_same_snapshot_whatever_came_before(model: PageModel) -> None:
+    known = answered(model, range(20))
+    first = trained(model, known, estimate=True)
+    trained(model, answered(model, range(40, 70)))
     torch.manual_seed(5)
-    assert same(trained(teacher, known, estimate=True), first)
-    assert same(trained(a_teacher(), known, estimate=True), first)
-    assert not same(trained(teacher, answered(teacher, range(1, 21)), estimate=True), first)
+    assert same(trained(model, known, estimate=True), first)
+    assert same(trained(a_page_model(), known, estimate=True), first)
+    assert not same(trained(model, answered(model, range(1, 21)), estimate=True), first)
 
 
-def test_two_labelled_classes_are_needed(teacher: Teacher) -> None:
-    of_one = [row for row, label in truth(teacher.dataset, range(30)).items() if label == 1]
-    for known in (Known((), {}), Known(CLASSES, {}, frozenset({3})), answered(teacher, of_one)):
-        assert teacher.train(known) is None
+def test_two_labelled_classes_are_needed(model: PageModel) -> None:
+    of_one = [row for row, label in truth(model.dataset, range(30)).items() if label == 1]
+    for known in (Known({}, {}), Known(CLASSES, {}, frozenset({3})), answered(model, of_one)):
+        assert model.train(known) is None
 
 
-def test_a_class_without_labels_is_never_predicted(teacher: Teacher) -> None:
-    labels = {row: (2 if label == 1 else 0) for row, label in answered(teacher, range(20)).labels.items() if label < 2}
-    snapshot = trained(teacher, Known(("red", "nothing yet", "green"), labels), estimate=True)
+def test_a_class_without_labels_is_never_predicted(model: PageModel) -> None:
+    labels = {row: (2 if label == 1 else 0) for row, label in answered(model, range(20)).labels.items() if label < 2}
+    snapshot = trained(model, Known({0: "red", 1: "nothing yet", 2: "green"}, labels), estimate=True)
     assert snapshot.probabilities.shape == (90, 3)
     assert not snapshot.probabilities[:, 1].any()
     assert set(np.unique(snapshot.heads)) <= {0, 2}
-    named = (truth(teacher.dataset, range(20, 90))).items()
+    named = (truth(model.dataset, range(20, 90))).items()
     right = [snapshot.probabilities[row].argmax() == (2 if label == 1 else 0) for row, label in named if label < 2]
     assert np.mean(right) > 0.9
 
 
 def test_an_unreadable_image_has_no_prediction_and_is_not_asked_for() -> None:
-    whole = a_teacher().dataset
-    teacher = Teacher(Prepared(LEARNS, without_row(whole, 5)))
-    snapshot = trained(teacher, answered(teacher, range(6, 30)))
+    whole = a_page_model().dataset
+    model = PageModel(Prepared(LEARNS, without_row(whole, 5)))
+    snapshot = trained(model, answered(model, range(6, 30)))
     assert not snapshot.probabilities[5].any()
     assert (snapshot.heads[:, 5] == -1).all()
-    assert 5 not in teacher.first(1000)
-    assert 5 not in teacher.audit(Known(CLASSES, {}), 1000)
+    assert 5 not in model.first(1000)
+    assert 5 not in model.ranking(None, Known(CLASSES, {}))
 
 
 def test_test_images_and_strangers_do_not_teach() -> None:
-    teacher = a_teacher(train=40, test=10)
-    tests = teacher.dataset.test.tolist()
-    known = answered(teacher, [*range(15), *tests])
-    lesson = teacher.lesson(replace(known, strangers=frozenset({30, 31})))
-    assert lesson.split.labelled == tuple(range(15))
-    assert lesson.split.unlabelled == tuple(row for row in range(40) if row not in (30, 31))
-    assert (lesson.dataset.labels.numpy()[15:] == -1).all(), "no other label is even there"
+    model = a_page_model(train=40, test=10)
+    tests = model.dataset.test.tolist()
+    known = answered(model, [*range(15), *tests])
+    data = model.training_set(replace(known, strangers=frozenset({30, 31})))
+    assert data.split.labelled == tuple(range(15))
+    assert data.split.unlabelled == tuple(row for row in range(40) if row not in (30, 31))
+    assert (data.dataset.labels.numpy()[15:] == -1).all(), "no other label is even there"
 
 
-def test_the_labels_of_the_dataset_are_not_used(teacher: Teacher) -> None:
-    shuffled = replace(teacher.dataset, labels=torch.zeros_like(teacher.dataset.labels), classes=("x",))
-    known = answered(teacher, range(20))
-    other = Teacher(Prepared(LEARNS, shuffled))
-    assert same(trained(other, known, estimate=True), trained(teacher, known, estimate=True))
+def test_the_labels_of_the_dataset_are_not_used(model: PageModel) -> None:
+    shuffled = replace(model.dataset, labels=torch.zeros_like(model.dataset.labels), classes=("x",))
+    known = answered(model, range(20))
+    other = PageModel(Prepared(LEARNS, shuffled))
+    assert same(trained(other, known, estimate=True), trained(model, known, estimate=True))
 
 
 def fake_trainer(seen: list[set[int]]) -> estimating.Train:
@@ -166,42 +165,42 @@ def test_the_interval_of_the_expected_error_covers_it_nine_times_of_ten() -> Non
     assert np.mean(covered) >= 0.85
 
 
-def test_the_estimate_holds_though_hard_images_were_labelled(teacher: Teacher) -> None:
-    rows = teacher.first(12)
-    snapshot = trained(teacher, answered(teacher, rows))
-    rows += teacher.next(snapshot, answered(teacher, rows), frozenset(), 18)
-    late = trained(teacher, answered(teacher, rows), snapshot, estimate=True)
-    unlabelled = np.setdiff1d(teacher.dataset.train, rows)
+def test_the_estimate_holds_though_hard_images_were_labelled(model: PageModel) -> None:
+    rows = model.first(12)
+    snapshot = trained(model, answered(model, rows))
+    rows += model.next(snapshot, answered(model, rows), frozenset(), 18)
+    late = trained(model, answered(model, rows), snapshot, estimate=True)
+    unlabelled = np.setdiff1d(model.dataset.train, rows)
     guesses = late.probabilities[unlabelled].argmax(axis=1)
-    measured = 100 * (guesses != teacher.dataset.labels.numpy()[unlabelled]).mean()
+    measured = 100 * (guesses != model.dataset.labels.numpy()[unlabelled]).mean()
     (point,) = late.curve
     assert (point.labels, point.by) == (30, "cross-validation")
     assert point.low <= point.error <= point.high
     assert abs(point.error - measured) < 15
 
 
-def test_probabilities_are_as_confident_as_held_out_labels_allow(teacher: Teacher) -> None:
+def test_probabilities_are_as_confident_as_held_out_labels_allow(model: PageModel) -> None:
     rng = np.random.default_rng(0)
-    right = answered(teacher, range(60))
+    right = answered(model, range(60))
     wrong = {row: int(rng.integers(3)) if row % 2 else label for row, label in right.labels.items()}
-    clear, noisy = (trained(teacher, Known(CLASSES, labels), estimate=True) for labels in (right.labels, wrong))
-    unfitted = trained(teacher, Known(CLASSES, wrong))
+    clear, noisy = (trained(model, Known(CLASSES, labels), estimate=True) for labels in (right.labels, wrong))
+    unfitted = trained(model, Known(CLASSES, wrong))
     assert 1 <= clear.temperature < unfitted.temperature < noisy.temperature
     assert np.array_equal(noisy.probabilities.argmax(axis=1), unfitted.probabilities.argmax(axis=1)), "same guesses"
     assert noisy.probabilities.max(axis=1).mean() < unfitted.probabilities.max(axis=1).mean()
-    later = trained(teacher, Known(CLASSES, wrong), noisy)
+    later = trained(model, Known(CLASSES, wrong), noisy)
     assert later.temperature == noisy.temperature, "until the next estimate"
 
 
-def test_doubt_is_the_entropy_of_the_ensemble(teacher: Teacher) -> None:
-    snapshot = trained(teacher, answered(teacher, range(30)), estimate=True)
+def test_doubt_is_the_entropy_of_the_ensemble(model: PageModel) -> None:
+    snapshot = trained(model, answered(model, range(30)), estimate=True)
     plain = snapshot.probabilities.astype(np.float64) ** snapshot.temperature
     plain /= plain.sum(axis=1, keepdims=True)
     assert np.allclose(snapshot.doubt, scipy_entropy(plain, axis=1), atol=1e-3)
 
 
-def test_too_few_labels_have_no_estimate(teacher: Teacher) -> None:
-    snapshot = trained(teacher, answered(teacher, range(6)), estimate=True)
+def test_too_few_labels_have_no_estimate(model: PageModel) -> None:
+    snapshot = trained(model, answered(model, range(6)), estimate=True)
     assert snapshot.curve == ()
     assert snapshot.paying is None
     assert "30" in snapshot.advice
@@ -219,20 +218,7 @@ def test_the_audit_has_the_exact_interval_over_recent_answers() -> None:
     assert audit_point(Known(CLASSES, {})) is None
 
 
-def test_an_audit_asks_for_every_unlabelled_image_equally_often() -> None:
-    base, known = a_teacher(train=30), answered(a_teacher(train=30), range(10))
-    drawn: Counter[int] = Counter()
-    for seed in range(300):
-        asked = Teacher(Prepared(LEARNS, base.dataset), seed).audit(known, 5, hidden=frozenset({29}))
-        assert len(set(asked)) == 5
-        drawn.update(asked)
-    assert set(drawn) == set(range(10, 29))
-    assert chisquare([*drawn.values()]).pvalue > 0.001
-    again = base.audit(replace(known, audit=dict.fromkeys(base.audit(known, 5), True)), 5)
-    assert not set(again) & set(base.audit(known, 5)), "an image is audited once"
-
-
-def test_points_are_added_to_the_curve_once(teacher: Teacher) -> None:
+def test_points_are_added_to_the_curve_once(model: PageModel) -> None:
     first, second = (Point(labels, 20.0, 10.0, 30.0, "cross-validation") for labels in (20, 30))
     audit, later = Point(20, 5.0, 1.0, 9.0, "audit"), Point(30, 5.0, 1.0, 9.0, "audit")
     curve = extended((), first, audit, None, second, later)
@@ -241,12 +227,12 @@ def test_points_are_added_to_the_curve_once(teacher: Teacher) -> None:
     assert len(extended(curve, replace(second, error=18.0))) == 3
 
 
-def test_the_curve_and_the_advice_are_carried_on(teacher: Teacher) -> None:
-    early = trained(teacher, answered(teacher, range(20)), estimate=True)
-    between = trained(teacher, answered(teacher, range(25)), early)
+def test_the_curve_and_the_advice_are_carried_on(model: PageModel) -> None:
+    early = trained(model, answered(model, range(20)), estimate=True)
+    between = trained(model, answered(model, range(25)), early)
     assert (between.curve, between.paying, between.advice) == (early.curve, early.paying, early.advice)
-    assert "next estimate" in trained(teacher, answered(teacher, range(30)), early).advice, "not that 30 are needed"
-    late = trained(teacher, replace(answered(teacher, range(40)), audit={80: True}), between, estimate=True)
+    assert "next estimate" in trained(model, answered(model, range(30)), early).advice, "not that 30 are needed"
+    late = trained(model, replace(answered(model, range(40)), audit={80: True}), between, estimate=True)
     assert [(point.labels, point.by) for point in late.curve] == [
         (20, "cross-validation"),
         (40, "audit"),
@@ -264,13 +250,13 @@ def test_labels_pay_while_they_change_predictions(changed: float, by_chance: flo
     assert found.words.endswith(".")
 
 
-def test_labels_stop_paying_on_clear_classes_and_not_when_they_bring_news(teacher: Teacher) -> None:
-    clear = trained(teacher, answered(teacher, range(60)), estimate=True)
+def test_labels_stop_paying_on_clear_classes_and_not_when_they_bring_news(model: PageModel) -> None:
+    clear = trained(model, answered(model, range(60)), estimate=True)
     assert clear.paying is False
-    labels = answered(teacher, range(60)).labels
+    labels = answered(model, range(60)).labels
     late = [row for row, label in labels.items() if label == 2]  # a class that the first labels do not know
     ordered = {row: label for row, label in labels.items() if label < 2} | dict.fromkeys(late, 2)
-    news = trained(teacher, Known(CLASSES, ordered), estimate=True)
+    news = trained(model, Known(CLASSES, ordered), estimate=True)
     assert news.paying is True
 
 
@@ -291,16 +277,16 @@ def test_small_grey_images_are_labelled_on_features_too() -> None:
 
 def test_features_are_needed() -> None:
     with pytest.raises(UserError, match=r"frozen.*wrn-10-1 has none.*lite0"):
-        Teacher(Prepared(recipe_named("small32"), small_data()))
+        PageModel(Prepared(recipe_named("small32"), small_data()))
 
 
-def test_a_label_is_enough_for_each_of_two_classes(teacher: Teacher) -> None:
-    snapshot = trained(teacher, answered(teacher, [0, 1]), estimate=True)
+def test_a_label_is_enough_for_each_of_two_classes(model: PageModel) -> None:
+    snapshot = trained(model, answered(model, [0, 1]), estimate=True)
     assert snapshot.curve == ()
-    assert len(teacher.next(snapshot, answered(teacher, [0, 1]), frozenset(), 7)) == 7
+    assert len(model.next(snapshot, answered(model, [0, 1]), frozenset(), 7)) == 7
 
 
 def test_plain_features_are_enough_for_the_first_questions() -> None:
     dataset = small_data(60, 0, 0, seed=9)  # a bank of its own
-    teacher = Teacher(Prepared(LEARNS, dataset, augmented=False))
-    assert len(teacher.first(5)) == 5
+    model = PageModel(Prepared(LEARNS, dataset, augmented=False))
+    assert len(model.first(5)) == 5

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pandas
 import pytest
-from cotrain.labelling.book import Book
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from cotrain.data import open_data
 from cotrain.data.label_table import match, read_table
 from cotrain.data.settings import DataSettings
 from cotrain.labelling.events import MOST_NUMBER, STRANGER, Label, Merge, NewClass
+from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.storage.cells import class_of, from_safe_path, is_text
@@ -31,10 +31,12 @@ def as_fit_reads_it(folder: Path, images: list[str]) -> dict[str, str]:
     return {images[index]: label for index, label in named.items() if label is not None}
 
 
-def a_book(folder: Path, images: list[str], in_folders: dict[str, str] | None = None) -> Book:
-    book = Book(Journal.open(folder / HISTORY), LabelTable(folder / "labels.csv", folder, images, DataSettings()))
-    book.start(in_folders or {})
-    return book
+def a_history(folder: Path, images: list[str], in_folders: dict[str, str] | None = None) -> LabelHistory:
+    history = LabelHistory(
+        Journal.open(folder / HISTORY), LabelTable(folder / "labels.csv", folder, images, DataSettings())
+    )
+    history.start(in_folders or {})
+    return history
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
@@ -46,17 +48,17 @@ def test_every_name_comes_back(tmp_path: Path, labels: dict[str, str]) -> None:
     for name in ("labels.csv", HISTORY):
         (tmp_path / name).unlink(missing_ok=True)
     images = [*labels]
-    book = a_book(tmp_path, images, labels)
-    book.save()
-    assert book.problem == ""
+    history = a_history(tmp_path, images, labels)
+    history.save()
+    assert history.problem == ""
     wanted = {image: name for image, name in labels.items() if is_text(image)}
     if not wanted:
         assert not (tmp_path / "labels.csv").exists()
         return
-    assert book.labels.by_name == as_fit_reads_it(tmp_path, images) == wanted
-    count = len(book.events)
-    again = a_book(tmp_path, images)
-    assert (again.labels, len(again.events)) == (book.labels, count)
+    assert history.labels.by_name == as_fit_reads_it(tmp_path, images) == wanted
+    count = len(history.events)
+    again = a_history(tmp_path, images)
+    assert (again.labels, len(again.events)) == (history.labels, count)
 
     text = (tmp_path / "labels.csv").read_bytes().decode()
     rows = as_a_spreadsheet_reads_it(text)
@@ -81,16 +83,16 @@ def test_a_history_of_another_program_is_used_as_it_is(tmp_path: Path, names: li
         journal.add(Label, who="me", how="key", number=number + place, name=name, images=[images[place], "gone\0.png"])
     journal.close()
     for _ in range(2):
-        book = a_book(tmp_path, images)
-        book.save()
+        history = a_history(tmp_path, images)
+        history.save()
         wanted = dict(zip(images, names, strict=False))
         assert as_fit_reads_it(tmp_path, images) == wanted
-        assert {image: name for image, name in book.labels.by_name.items() if image in images} == wanted
-        assert max(book.labels.names) <= MOST_NUMBER
-    book.label({images[-1]: None}, max(book.labels.names), who="me", how="key")
-    book.label({images[0]: None}, STRANGER, who="you", how="key")
-    new = book.new_class("another", who="me", how="key")
-    assert new <= MOST_NUMBER and len(book.labels.names) == len(names) + 1
+        assert {image: name for image, name in history.labels.by_name.items() if image in images} == wanted
+        assert max(history.labels.names) <= MOST_NUMBER
+    history.label({images[-1]: None}, max(history.labels.names), who="me", how="key")
+    history.label({images[0]: None}, STRANGER, who="you", how="key")
+    new = history.new_class("another", who="me", how="key")
+    assert new <= MOST_NUMBER and len(history.labels.names) == len(names) + 1
 
 
 def test_a_kill_between_two_numbers_of_a_class_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +100,15 @@ def test_a_kill_between_two_numbers_of_a_class_is_no_damage(tmp_path: Path, monk
     journal.add(NewClass, who="me", how="key", number=2**70, name="cat")
     journal.add(Label, who="me", how="key", number=2**70, name="cat", images=["a.png"])
     before = (tmp_path / HISTORY).read_bytes()
-    a_book(tmp_path, ["a.png"])
+    a_history(tmp_path, ["a.png"])
     lines = (tmp_path / HISTORY).read_bytes()[len(before) :].splitlines(keepends=True)
     assert len(lines) == 3
     for count in range(4):
         (tmp_path / HISTORY).write_bytes(before + b"".join(lines[:count]))
-        book = a_book(tmp_path, ["a.png"])
-        (name,) = book.labels.by_name.values()
+        history = a_history(tmp_path, ["a.png"])
+        (name,) = history.labels.by_name.values()
         assert name == "cat" or (count == 2 and name.startswith("cat"))
-    assert any(isinstance(event, Merge) for event in book.events)
+    assert any(isinstance(event, Merge) for event in history.events)
 
 
 @pytest.mark.parametrize(("labels", "number"), [({"a.png": "0", "c.png": "cat"}, "unlabelled"), ({"b.png": "7"}, "-1")])
@@ -134,9 +136,9 @@ def test_a_folder_of_odd_names_is_opened_and_labelled(tmp_path: Path) -> None:
             save(folder / name / each)
     dataset = open_data(folder)
     labels = {path: path.split("/")[0] for path in dataset.paths}
-    book = a_book(folder, [*dataset.paths], labels)
-    book.save()
-    assert book.problem == ""
+    history = a_history(folder, [*dataset.paths], labels)
+    history.save()
+    assert history.problem == ""
     again = open_data(folder)
     read = {
         path: again.classes[label] for path, label in zip(again.paths, again.labels.tolist(), strict=True) if label >= 0
@@ -146,10 +148,10 @@ def test_a_folder_of_odd_names_is_opened_and_labelled(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_too_long_while_the_server_runs_is_a_problem_and_no_crash(tmp_path: Path) -> None:
-    book = a_book(tmp_path, ["a.png", "b.png"], {"a.png": "cat"})
-    book.save()
+    history = a_history(tmp_path, ["a.png", "b.png"], {"a.png": "cat"})
+    history.save()
     (tmp_path / "labels.csv").write_text(f"path,label\na.png,cat\nb.png,{'x' * 5000}\n")
-    book.save()
-    assert "labels.csv" in book.problem
+    history.save()
+    assert "labels.csv" in history.problem
     with pytest.raises(UserError):
-        a_book(tmp_path, ["a.png", "b.png"])
+        a_history(tmp_path, ["a.png", "b.png"])

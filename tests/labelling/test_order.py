@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cotrain.labelling import order
 from cotrain.labelling.order import Space, most_informative, representatives, space_of
-from tests.labelling.learned import a_teacher, answered
+from tests.labelling.learned import a_page_model, answered
 
 SIZES = (40, 25, 15, 8)
 
@@ -117,9 +117,9 @@ def test_large_folders_are_searched_by_sample(monkeypatch: pytest.MonkeyPatch) -
 
 def test_images_are_compared_by_their_principal_components(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "DIMENSIONS", 5)
-    teacher = a_teacher()
-    found = space_of(teacher.bank, teacher.dataset.train)
-    features = teacher.bank.plain(teacher.rows).flatten(1).double().numpy()
+    page_model = a_page_model()
+    found = space_of(page_model.bank, page_model.dataset.train)
+    features = page_model.bank.plain(page_model.rows).flatten(1).double().numpy()
     expected = PCA(5).fit_transform(StandardScaler().fit_transform(features))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert np.allclose(found.points @ found.points.T, expected @ expected.T, atol=1e-3), (
@@ -135,23 +135,23 @@ def test_equal_images_do_no_harm() -> None:
     assert sorted(representatives(same, (), 6, seed=0)) == list(range(6))
 
 
-def test_a_teacher_asks_for_training_images_once() -> None:
-    teacher = a_teacher(train=40, test=10)
+def test_a_page_model_asks_for_training_images_once() -> None:
+    page_model = a_page_model(train=40, test=10)
     for kind in ("informative", "random"):
-        asked = teacher.first(1000, kind)
-        assert sorted(asked) == teacher.dataset.train.tolist(), "all of them, and no test image"
-        few = teacher.first(4, kind)
-        following = teacher.next(None, answered(teacher, few[:2]), frozenset(few[2:]), 1000, kind)
-        assert sorted([*few, *following]) == teacher.dataset.train.tolist()
+        asked = page_model.first(1000, kind)
+        assert sorted(asked) == page_model.dataset.train.tolist(), "all of them, and no test image"
+        few = page_model.first(4, kind)
+        following = page_model.next(None, answered(page_model, few[:2]), frozenset(few[2:]), 1000, kind)
+        assert sorted([*few, *following]) == page_model.dataset.train.tolist()
 
 
 def test_the_first_questions_show_every_class() -> None:
-    teacher = a_teacher()
-    assert set(answered(teacher, teacher.first(3)).labels.values()) == {0, 1, 2}
+    page_model = a_page_model()
+    assert set(answered(page_model, page_model.first(3)).labels.values()) == {0, 1, 2}
 
 
 def test_random_order_is_one_permutation_by_seed() -> None:
-    one, other = a_teacher(seed=1), a_teacher(seed=2)
-    assert one.first(90, "random") == a_teacher(seed=1).first(90, "random") != other.first(90, "random")
+    one, other = a_page_model(seed=1), a_page_model(seed=2)
+    assert one.first(90, "random") == a_page_model(seed=1).first(90, "random") != other.first(90, "random")
     begun = one.first(10, "random")
     assert one.next(None, answered(one, begun), frozenset(), 5, "random") == one.first(15, "random")[10:]

@@ -8,32 +8,32 @@ from cotrain.labelling.estimating import HeldOut
 from cotrain.labelling.learning import Known
 from cotrain.labelling.second_looks import disputed_labels, still_disputed, stranger_scores
 from cotrain.labelling.snapshot import Disputed
-from tests.labelling.learned import CLASSES, a_snapshot, a_teacher, answered, estimated
+from tests.labelling.learned import CLASSES, a_page_model, a_snapshot, answered, estimated
 
 
 def test_wrong_labels_are_disputed_and_the_right_class_is_proposed() -> None:
-    teacher = a_teacher()
-    known = answered(teacher, range(60))
+    page_model = a_page_model()
+    known = answered(page_model, range(60))
     mistakes = {7: (known.labels[7] + 1) % 3, 20: (known.labels[20] + 2) % 3, 41: (known.labels[41] + 1) % 3}
     said = Known(CLASSES, {**known.labels, **mistakes})
-    snapshot = teacher.train(said)
+    snapshot = page_model.train(said)
     assert snapshot is not None
-    snapshot = estimated(teacher, said, snapshot)
+    snapshot = estimated(page_model, said, snapshot)
     found = {(one.row, one.label, one.proposed) for one in snapshot.disputed}
     assert found <= {(row, label, known.labels[row]) for row, label in mistakes.items()}, "no right label is disputed"
     assert len(found) >= 2
     corrected = snapshot.disputed[0].row
-    later = teacher.train(Known(CLASSES, {**known.labels, **mistakes, corrected: known.labels[corrected]}), snapshot)
+    later = page_model.train(Known(CLASSES, {**known.labels, **mistakes, corrected: known.labels[corrected]}), snapshot)
     assert later is not None
     assert later.disputed == snapshot.disputed[1:], "a corrected label is no longer disputed"
 
 
 def test_right_labels_are_not_disputed() -> None:
-    teacher = a_teacher()
-    known = answered(teacher, range(60))
-    snapshot = teacher.train(known)
+    page_model = a_page_model()
+    known = answered(page_model, range(60))
+    snapshot = page_model.train(known)
     assert snapshot is not None
-    assert estimated(teacher, known, snapshot).disputed == ()
+    assert estimated(page_model, known, snapshot).disputed == ()
 
 
 def held_out(labels: list[int], *heads: list[list[float]]) -> HeldOut:
@@ -62,8 +62,8 @@ def test_the_clearest_dispute_comes_first() -> None:
 
 def test_disputes_follow_their_classes_through_renaming_and_merging() -> None:
     snapshot = a_snapshot(disputed=(Disputed(3, 0, 1, 0.9), Disputed(4, 0, 2, 0.8)))
-    moved = Known(("blue", "red"), {3: 1, 4: 1})  # green is gone
-    assert still_disputed(snapshot, moved) == (Disputed(4, 1, 0, 0.8),)
+    moved = Known({2: "blue", 0: "crimson"}, {3: 0, 4: 0})  # green is gone, and red has another name
+    assert still_disputed(snapshot, moved) == (Disputed(4, 0, 2, 0.8),)
     assert still_disputed(snapshot, Known(CLASSES, {3: 1, 4: 0})) == (Disputed(4, 0, 2, 0.8),)
     assert still_disputed(None, moved) == ()
 

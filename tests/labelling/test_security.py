@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from cotrain.labelling.security import Door
+from cotrain.labelling.security import AccessControl
 from tests.data.photos import save
 from tests.labelling.served import TOKEN, Client, Served, photos, serving
 
@@ -90,7 +90,7 @@ def test_a_tunnel_with_another_port_is_allowed(served: Served) -> None:
     ],
 )
 def test_the_names_under_which_the_server_answers(host: str, header: str, allowed: bool) -> None:
-    assert Door(TOKEN, 8417, host).is_host(header) == allowed
+    assert AccessControl(TOKEN, 8417, host).is_host(header) == allowed
 
 
 def test_every_answer_has_the_headers(served: Served) -> None:
@@ -116,7 +116,7 @@ def test_files_outside_the_folder_are_forbidden(served: Served, folder: Path) ->
                 assert b"PNG" not in answer.body and b"root:" not in answer.body
     rows = {path: row for row, path in enumerate(served.session.dataset.paths)}
     assert "link.png" not in rows
-    assert rows["inner.png"] in served.session.askable
+    assert "inner.png" in served.session.index
     assert served.client.request("GET", f"/image/{rows['inner.png']}").status == 200
     moved = folder / "001.png"
     moved.unlink()
@@ -203,7 +203,7 @@ def test_a_thousand_mutated_requests_break_nothing_and_write_nothing_outside(tmp
             answer = one.client.request(method, mutated_path(rng, path), sent, **headers)
             codes[answer.status] = codes.get(answer.status, 0) + 1
         assert one.client.state["total"] == 12
-        labels = one.session.book.labels
+        labels = one.session.history.labels
     assert max(codes) < 500, codes
     assert {200, 403, 422} <= codes.keys()
     assert {path.name for path in base.iterdir()} == {"photos"}
@@ -211,7 +211,7 @@ def test_a_thousand_mutated_requests_break_nothing_and_write_nothing_outside(tmp
     assert {path.name for path in folder.iterdir()} <= own | {f"{row:03d}.png" for row in range(12)}
     assert os.getcwd() == cwd
     with serving(folder) as one:
-        assert one.session.book.labels == labels
+        assert one.session.history.labels == labels
 
 
 def test_garbage_on_the_wire_is_survived(served: Served) -> None:

@@ -24,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def in_table(one: Served) -> dict[str, str]:
-    with open(one.session.book.table.path, newline="", encoding="utf-8") as file:
+    with open(one.session.history.table.path, newline="", encoding="utf-8") as file:
         return {row["path"]: row["label"] for row in csv.DictReader(file)}
 
 
@@ -38,10 +38,10 @@ def label_truly(client: Client, count: int) -> None:
 def test_a_label_is_on_disk_when_the_answer_comes(served: Served) -> None:
     (red,) = served.client.name("red").values()
     state = served.client.label(red, 4)
-    on_disk = replay(Journal.open(served.session.book.journal.path).events)
+    on_disk = replay(Journal.open(served.session.history.journal.path).events)
     assert on_disk.by_name == {"004.png": "red"}
     assert (state["labelled"], state["classes"][0]["count"]) == (1, 1)
-    served.client.wait(lambda _: served.session.book.table.path.exists())
+    served.client.wait(lambda _: served.session.history.table.path.exists())
     assert in_table(served) == {"004.png": "red"}
 
 
@@ -102,7 +102,7 @@ def test_a_name_is_kept_with_the_labels_and_shown_where_people_disagree(served: 
     other.label(numbers["green"], 3)
     (card,) = other.get("/api/look/conflicts")["cards"]
     assert [one["person"] for one in card["said"]] == ["Zoë Q", ""]
-    lines = [json.loads(line) for line in served.session.book.journal.path.read_text().splitlines()]
+    lines = [json.loads(line) for line in served.session.history.journal.path.read_text().splitlines()]
     assert [line.get("person") for line in lines if line["kind"] == "label"] == ["Zoë Q", None]
     assert served.client.refused("/api/name", name="x" * 101) == (409, "a name has at most 100 characters")
     assert served.client.post("/api/name", name="")["you"] == ""
@@ -117,10 +117,10 @@ def test_the_random_check_measures_the_guess_of_that_time(served: Served) -> Non
     right = 0
     for card in cards:
         number = numbers[truth(card["path"])]
-        right += served.session.guess(card["row"]) == number
+        right += served.session.guess(card["path"]) == number
         served.client.label(number, card["row"], how="audit")
     assert served.client.state["audited"] == len(cards) == 6
-    assert sum(served.session.task().known.audit.values()) == right
+    assert sum(served.session.known().audit.values()) == right
 
 
 def test_second_looks(served: Served) -> None:
@@ -153,8 +153,8 @@ def test_classes_are_renamed_merged_and_brought_back(served: Served) -> None:
     served.client.label(numbers["\N{CAT FACE}"], 1)
     served.client.post("/api/merge", **{"class": numbers["\N{CAT FACE}"]}, into=numbers["cat"])
     served.client.post("/api/rename", **{"class": numbers["cat"]}, name="=SUM(A1)")
-    served.client.wait(lambda _: served.session.book.table.path.exists() and len(in_table(served)) == 2)
-    served.session.book.save()
+    served.client.wait(lambda _: served.session.history.table.path.exists() and len(in_table(served)) == 2)
+    served.session.history.save()
     assert in_table(served) == {"000.png": "'=SUM(A1)", "001.png": "'=SUM(A1)"}
     served.client.post("/api/undo")
     state = served.client.post("/api/undo")
@@ -167,7 +167,7 @@ def test_classes_are_renamed_merged_and_brought_back(served: Served) -> None:
 
 def test_mistakes_are_named_and_change_nothing(served: Served) -> None:
     served.client.name("cat")
-    before = served.session.book.labels
+    before = served.session.history.labels
     for path, body, code, words in (
         ("/api/class", {"name": "nan"}, 409, "means unlabelled"),
         ("/api/class", {"name": "CAT"}, 409, "already a class cat"),
@@ -182,7 +182,7 @@ def test_mistakes_are_named_and_change_nothing(served: Served) -> None:
     ):
         found, problem = served.client.refused(path, **body)
         assert (found, words in problem) == (code, True), (path, problem)
-    assert served.session.book.labels == before
+    assert served.session.history.labels == before
 
 
 def test_two_hundred_classes(served: Served) -> None:
@@ -237,7 +237,7 @@ def test_test_images_are_not_asked_and_teach_nothing(tmp_path: Path) -> None:
         by_class(tmp_path / "photos" / name, unlabelled=2)
     with serving(tmp_path / "photos") as one:
         assert one.client.state["total"] == 14
-        assert len(one.session.task().known.labels) == 12
+        assert len(one.session.known().labels) == 12
         row = one.session.dataset.paths.index("test/cat/0.png")
         assert one.client.request("GET", f"/image/{row}").status == 404
 
