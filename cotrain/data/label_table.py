@@ -207,30 +207,10 @@ def match(
 
     Paths in `files` are relative to `folder`.
     """
-    named: dict[int, LabelRow] = {}
-    missing = []
-    for row, index in zip(rows, locate(rows, files, table=table, folder=folder), strict=True):
-        if index is None:
-            missing.append(row)
-            continue
-        before = named.get(index)
-        if before is not None and row.label not in (None, before.label) and before.label is not None:
-            raise UserError(
-                f"{table}, lines {before.line} and {row.line}: {files[index]} is labelled {_short(before.label)} and "
-                f"{_short(str(row.label))}; keep only the right label"
-            )
-        if before is None or before.label is None:
-            named[index] = row
-    return {index: row.label for index, row in named.items()}, missing
+    return FileFinder(files, table, folder).match(rows)
 
 
-def locate(rows: Sequence[LabelRow], files: Sequence[str], *, table: Path, folder: Path) -> list[int | None]:
-    """For each row, the index in `files` of the file that it names, if there is one."""
-    find = _Finder(files, table, folder)
-    return [find(row) for row in rows]
-
-
-class _Finder:
+class FileFinder:
     """Finds the file that a row means, trying the most literal reading of its path first."""
 
     def __init__(self, files: Sequence[str], table: Path, folder: Path) -> None:
@@ -264,7 +244,27 @@ class _Finder:
             indices.setdefault(key(nfc(file)), []).append(index)
         return indices
 
-    def __call__(self, row: LabelRow) -> int | None:
+    def match(self, rows: Sequence[LabelRow]) -> tuple[dict[int, str | None], list[LabelRow]]:
+        """As the function `match`."""
+        named: dict[int, LabelRow] = {}
+        missing = []
+        for row in rows:
+            index = self.locate(row)
+            if index is None:
+                missing.append(row)
+                continue
+            before = named.get(index)
+            if before is not None and row.label not in (None, before.label) and before.label is not None:
+                raise UserError(
+                    f"{self.table}, lines {before.line} and {row.line}: {self.files[index]} is labelled "
+                    f"{_short(before.label)} and {_short(str(row.label))}; keep only the right label"
+                )
+            if before is None or before.label is None:
+                named[index] = row
+        return {index: row.label for index, row in named.items()}, missing
+
+    def locate(self, row: LabelRow) -> int | None:
+        """The index in `files` of the file that a row names, if there is one."""
         fits = next(filter(None, self._fits(row.path)), [])
         if len(fits) > 1:
             first, second = (self.files[index] for index in fits[:2])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cotrain.data.label_table import MINUS_ONE, Sheet, locate, match, read_sheet
+from cotrain.data.label_table import MINUS_ONE, FileFinder, Sheet, read_sheet
 from cotrain.data.settings import DataSettings
 from cotrain.storage.cells import class_cell, csv_line, safe_path
 from cotrain.storage.reading import read_bytes
@@ -46,7 +46,8 @@ class LabelTable:
             raise UserError(
                 f"{path} cannot be used: {error.strerror}; name the table itself by --labels FILE"
             ) from error
-        self.folder, self.images, self.settings = folder, images, settings
+        self.images, self.settings = images, settings
+        self._finder = FileFinder(images, self.path, folder)  # made once, because it takes a pass over all images
 
     def digest(self) -> str:
         try:
@@ -74,8 +75,8 @@ class LabelTable:
         except OSError as error:
             raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
         sheet = read_sheet(self.path, path_column=self.settings.path_column, label_column=self.settings.label_column)
-        named, _ = match(sheet.rows, self.images, table=self.path, folder=self.folder)
-        places = locate(sheet.rows, self.images, table=self.path, folder=self.folder)
+        named, _ = self._finder.match(sheet.rows)
+        places = map(self._finder.locate, sheet.rows)
         return Content(
             digest=_digest(data),
             sheet=sheet,

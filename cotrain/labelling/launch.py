@@ -148,7 +148,7 @@ def listening(host: str, port: int | None) -> socket.socket:
     """A socket on this port, or on any free one if the user did not choose."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for attempt in (port,) if port is not None else (PORT, 0):
-        made = Listener(family, socket.SOCK_STREAM)
+        made = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sends without delay only over TCP
         if os.name == "posix":
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
