@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cotrain.data import Dataset
@@ -94,38 +95,36 @@ class Session:
         guess = None
         if how == "audit" and len(seen) == 1 and number != STRANGER:
             guess = self.guess(next(iter(seen)))
-        self.history.label(seen, number, who=who, how=how, guess=guess)
-        self._changed()
+        with self._writing():
+            self.history.label(seen, number, who=who, how=how, guess=guess)
 
     def clear(self, images: Sequence[str], *, who: str, how: How) -> None:
-        self.history.clear(images, who=who, how=how)
-        self._changed()
+        with self._writing():
+            self.history.clear(images, who=who, how=how)
 
     def skip(self, images: Sequence[str], *, who: str, how: How) -> None:
-        self.history.skip(images, who=who, how=how)
-        self._changed()
+        with self._writing():
+            self.history.skip(images, who=who, how=how)
 
     def new_class(self, name: str, *, who: str, how: How) -> int:
-        number = self.history.new_class(name, who=who, how=how)
-        self._changed()
-        return number
+        with self._writing():
+            return self.history.new_class(name, who=who, how=how)
 
     def rename(self, number: int, name: str, *, who: str, how: How) -> None:
-        self.history.rename(number, name, who=who, how=how)
-        self._changed()
+        with self._writing():
+            self.history.rename(number, name, who=who, how=how)
 
     def merge(self, number: int, into: int, *, who: str, how: How) -> None:
-        self.history.merge(number, into, who=who, how=how)
-        self._changed()
+        with self._writing():
+            self.history.merge(number, into, who=who, how=how)
 
     def introduce(self, name: str, *, who: str, how: How) -> None:
-        self.history.introduce(name, who=who, how=how)
-        self._changed()
+        with self._writing():
+            self.history.introduce(name, who=who, how=how)
 
     def undo(self, *, who: str, how: How) -> Event:
-        event = self.history.undo(who=who, how=how)
-        self._changed()
-        return event
+        with self._writing():
+            return self.history.undo(who=who, how=how)
 
     def finish(self) -> None:
         if sum(self.labels.counts[number] > 0 for number in self.labels.names) < 2:
@@ -144,11 +143,20 @@ class Session:
     def notices(self) -> list[str]:
         return [*filter(None, (self.folder_notice, *self.history.notices, self.trainer.problem))]
 
-    def _changed(self) -> None:
-        """Tell the pages, the trainer and the thread that writes labels.csv."""
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell the pages, the trainer and the saver what changed, also if only a part of it could be saved."""
+        before = self.labels
+        try:
+            yield
+        finally:
+            if self.labels is not before:
+                self._tell()
+                self._unsaved.set()
+
+    def _tell(self) -> None:
         self.revision.bump()
         self.trainer.labels_changed()
-        self._unsaved.set()
 
     def _keep_saving(self) -> None:
         looked = 0.0
@@ -157,8 +165,7 @@ class Session:
                 self._ending.wait(SAVE_AFTER)
                 self._unsaved.clear()
             if self.history.save():
-                self.revision.bump()
-                self.trainer.labels_changed()
+                self._tell()
             if time.monotonic() - looked > FOLDER_EVERY:
                 looked = time.monotonic()
                 self._look_at_folder()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cotrain.labelling.events import STRANGER
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels import Labels, replay
 from tests.labelling.served import photos, start, truth
@@ -130,7 +131,7 @@ def test_a_walk_through_the_page(browser: Any, tmp_path: Path) -> None:
     stranger = person.shown()
     person.press("x")
     person.sees("#bar .soft", "1 not belonging, 1 skipped")
-    assert (set(on_disk(folder).skipped), set(on_disk(folder).strangers)) == ({skipped}, {stranger})
+    assert (set(on_disk(folder).skipped), set(on_disk(folder).having(STRANGER))) == ({skipped}, {stranger})
 
     playwright.expect(page.locator("#learning")).to_have_text("Learnt from 10 labels")
     guess = page.locator(".guesses .accept .name").inner_text()
@@ -251,7 +252,7 @@ def test_two_pages_classes_conflicts_and_a_lost_connection(browser: Any, tmp_pat
     mine.page.locator(".looks .tile").first.click()
     mine.page.locator("#close-up").get_by_role("button", name="Does not belong").click()
     playwright.expect(yours.page.locator("#labelled")).to_have_text("1")
-    assert set(on_disk(folder).strangers)
+    assert set(on_disk(folder).having(STRANGER))
 
     find_among_many(mine)
     stop(process)

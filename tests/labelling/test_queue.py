@@ -2,9 +2,12 @@
 
 import asyncio
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from cotrain.labelling.guesses import Guesses
 from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.image_index import ImageIndex
 from cotrain.labelling.images import NotShown
+from cotrain.labelling.journal import Journal, NotSaved
 from cotrain.labelling.labels import Labels
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.labelling.queue import Queue
@@ -158,6 +162,26 @@ def test_a_change_while_the_state_is_read_gives_it_an_older_version(
     assert served.client.get(f"/api/state?version={found['version']}")["labelled"] == 1
 
 
+def test_pages_hear_of_the_part_of_a_change_that_was_saved(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of the two events of this label meets a full disk."""
+    (number,) = served.client.name("red").values()
+    served.client.label(number, 3)
+    session, add, left = served.session, Journal.add, iter([True])
+
+    def full(self: Journal, *arguments: Any, **details: Any) -> Any:
+        if next(left, None) is None:
+            raise NotSaved("full")
+        return add(self, *arguments, **details)
+
+    monkeypatch.setattr(Journal, "add", full)
+    version = session.revision.number
+    with pytest.raises(NotSaved):
+        session.label({"004.png": None, "003.png": number}, number, who="me", how="grid")
+    monkeypatch.undo()
+    found = served.client.get(f"/api/state?version={version}")
+    assert found["labelled"] == 2
+
+
 def test_answers_are_sent_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without TCP_NODELAY, an answer in two parts waits 40 ms until the client has confirmed the first one."""
     seen, connection_made = list[int](), Connection.connection_made
@@ -169,3 +193,35 @@ def test_answers_are_sent_at_once(served: Served, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Connection, "connection_made", noting)
     assert served.client.state["total"]
     assert seen and all(seen)
+
+
+def lines_of_a_click(images: int) -> int:
+    """Lines of Python that run for a label, the next image, the counts and an undo."""
+    paths = tuple(f"{row}.png" for row in range(images))
+    history = a_history(paths)
+    queue, ranking = a_queue(history, paths), list(range(50))
+    blank = np.zeros(images, np.float32)
+    ensemble = np.full((images, 3), 1 / 3, np.float32)
+    guesses = Guesses(replace(a_snapshot(), ensemble=ensemble, stranger_score=blank), Known(CLASSES, {}))
+    queue.guessed(guesses)
+    count, before = 0, sys.gettrace()
+
+    def trace(*_: object) -> object:
+        nonlocal count
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        history.label({paths[0]: None}, 1, who="me", how="key")
+        queue.next("a", 6, [], ranking)
+        queue.guessed(guesses)
+        history.undo(who="me", how="key")
+        queue.next("a", 6, [], [], audit=True)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_click_costs_no_pass_over_all_images() -> None:
+    assert lines_of_a_click(4000) < lines_of_a_click(100) + 100
