@@ -5,9 +5,10 @@
 
 Starts the server in this process and speaks HTTP to it on one connection. The server time is the CPU time of the
 threads that answer. The time to the answer also holds the wait for the disk, for other processes, and for the threads
-that train, write labels.csv and watch the folder meanwhile. The images are empty files, the history has one event per label, and a training gives random guesses
-at once; the next images are ranked as always. The same clicks on a folder of 1,000 images, half of them labelled, give
-the ratio.
+that train, write labels.csv and watch the folder meanwhile.
+
+The images are empty files, the history has one event per label, and a training gives random guesses at once; the next
+images are ranked as always. The same clicks on a folder of 1,000 images, half of them labelled, give the ratio.
 """
 
 import argparse

@@ -61,10 +61,8 @@ def test_killed_at_any_moment_it_starts_again_with_every_confirmed_label(tmp_pat
     process.send(signal.SIGINT)
     done = process.wait()
     assert (done.returncode, done.stderr) == (0, "")
-    classes = len({*confirmed.values()})
-    assert (
-        done.stdout.splitlines()[-1] == f"stopped; 8 labels of {classes} classes in {folder.resolve() / 'labels.csv'}"
-    )
+    classes, table = len({*confirmed.values()}), folder.resolve() / "labels.csv"
+    assert done.stdout.splitlines()[-1] == f"stopped; 8 labels of {classes} classes in {table}"
     lines = (folder / "labels.csv").read_text().splitlines()
     assert sorted(lines[1:]) == sorted(f"{path},{name}" for path, name in confirmed.items())
 

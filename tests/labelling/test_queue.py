@@ -19,7 +19,7 @@ from cotrain.data.settings import DataSettings
 from cotrain.labelling import queue as queue_module
 from cotrain.labelling.answers import state
 from cotrain.labelling.connections import Connection
-from cotrain.labelling.events import Refused
+from cotrain.labelling.events import Label, Refused
 from cotrain.labelling.guesses import Guesses
 from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.image_index import ImageIndex
@@ -168,10 +168,10 @@ def test_pages_hear_of_the_part_of_a_change_that_was_saved(served: Served, monke
     served.client.label(number, 3)
     session, add, left = served.session, Journal.add, iter([True])
 
-    def full(self: Journal, *arguments: Any, **details: Any) -> Any:
-        if next(left, None) is None:
+    def full(self: Journal, kind: Any, **details: Any) -> Any:
+        if kind is Label and next(left, None) is None:
             raise NotSaved("full")
-        return add(self, *arguments, **details)
+        return add(self, kind, **details)
 
     monkeypatch.setattr(Journal, "add", full)
     version = session.revision.number
