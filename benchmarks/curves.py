@@ -25,8 +25,7 @@ from cotrain.bench.race import race
 from cotrain.bench.table import Bench
 from cotrain.bench.worker import Task, made_up_images
 from cotrain.config.recipes import recipe_named
-from cotrain.data.imagefacts import Facts
-from cotrain.data.imagefile import append_facts
+from cotrain.data.imagefile import image_rows
 
 BENCH = Bench(recipe_named("small32"))
 CURVES = ("heads", "unlabelled images per step", "side of the images", "images in the pool")
@@ -73,10 +72,11 @@ def points(place: Path) -> Iterator[tuple[str, int, Task]]:
 
 def pool(place: Path, images: int) -> Path:
     path, few = place / f"{images}", made_up_images(10_000, 32, 32, 3)
-    with open(path, "wb") as file:
-        for _ in range(images // len(few)):
-            file.write(few.data)
-    append_facts(path, Facts((images, 32, 32, 3)))
+    rows = image_rows(path, few.shape[1:])
+    places = rows.add(np.arange(images, dtype=np.uint64))
+    for start in range(0, images, len(few)):
+        rows.write(places[start : start + len(few)], few)
+    rows.save()
     return path
 
 

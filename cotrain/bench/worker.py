@@ -27,6 +27,7 @@ from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.bench.released import released_steps
 from cotrain.config import Config
 from cotrain.data import Dataset, draw_split, from_arrays
+from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile
 from cotrain.device import pick_device
 from cotrain.runs.log import Window
@@ -98,7 +99,7 @@ def made_up(task: Task) -> Dataset:
     height, width, channels = task.shape
     labels = np.arange(task.images) % task.classes
     if task.file is not None:
-        images = ImageFile(Path(task.file))
+        images = ImageFile(Path(task.file), Facts((task.images, *task.shape)))
         rows = np.arange(len(images))
         names = tuple(map(str, range(task.classes)))
         none = rows[:0]

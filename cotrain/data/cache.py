@@ -1,12 +1,11 @@
-"""A cache of decoded folders: all images of a folder, resized, in one file that later runs open immediately."""
+"""A cache of decoded folders: all images of a folder, resized, in a file that later runs open immediately."""
 
 import hashlib
 import json
 import os
-import shutil
-import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,22 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from cotrain.data import decode
-from cotrain.data.decode import GREY, Unreadable, read_image, read_images
-from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined
-from cotrain.data.imagefile import ImageFile, append_facts
+from cotrain.data.decode import GREY, Unreadable, content_hash, read_image, read_images
+from cotrain.data.imagefacts import UNREADABLE, Facts, Header, joined, unpacked
+from cotrain.data.imagefile import ImageFile, image_rows
 from cotrain.data.workers import FILES_PER_TASK, Listing, Workers, in_parts, worker_count
-from cotrain.progress import counted, needed_and_free, say
+from cotrain.progress import counted, say
 from cotrain.storage.location import home, one_at_a_time
-from cotrain.storage.writing import LONGEST, new_file, remove_abandoned, replace_file
+from cotrain.storage.rows import INDEX, Rows, keep, kept, reserve
+from cotrain.storage.writing import LONGEST
 from cotrain.types import UserError
 
-VERSION = 4
+VERSION = 5
 LARGEST_KEPT = 96  # images that all share one size keep it, up to this side
 LARGEST_GREY = 64
 
+SAVE_SECONDS = 5.0  # the most that a kill loses
+GARBAGE = 2  # a copy with more than so many rows per image is made anew
 UNKNOWN = -2  # in the place of a header that has not been read
 
 
@@ -44,48 +46,59 @@ def decoded(folder: Path, listing: Listing, size: str | int, console: Console) -
     with _locked(copy.path, console):
         if (current := copy.current(listing)) is not None:  # another process wrote it in the meantime
             return current
-        old = copy.opened()
-        with _writing(copy.path) as part, Workers(worker_count(len(listing))) as workers:
-            append_facts(part, Decoding(part, workers, folder, listing, console).facts(size, old))
-            if old is not None:
-                old.close()  # Windows does not replace an open file
-    return ImageFile(copy.path, copy.repair)
+        with Workers(worker_count(len(listing))) as workers:
+            facts = Decoding(copy, workers, listing, console).facts(size)
+        keep(copy.facts_path, facts.packed(), copy.path.name)
+        copy.remove_others(facts)
+    return copy.images(facts)
 
 
+@dataclass(frozen=True)
 class Copy:
-    """The file that holds the decoded images of a folder."""
+    """The decoded images of a folder: a file of facts, and the rows of pixels, named by their shape."""
 
-    def __init__(self, path: Path, folder: Path, console: Console) -> None:
-        self.path, self.folder, self.console = path, folder, console
-        self.said = False
+    path: Path
+    folder: Path
+    console: Console
 
-    def opened(self) -> ImageFile | None:
-        """The file, unless it is missing or damaged."""
-        try:
-            return ImageFile(self.path, self.repair)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError):
-            self._say("decoding all images again")
-            return None
+    @property
+    def facts_path(self) -> Path:
+        return self.path / "facts"
+
+    def facts(self) -> Facts | None:
+        content = kept(self.facts_path, self.path.name)
+        with suppress(ValueError):
+            return unpacked(content) if content is not None else None
+        return None
+
+    def rows(self, shape: Sequence[int]) -> Rows:
+        return image_rows(self._pixels(shape), shape)
+
+    def images(self, facts: Facts) -> ImageFile:
+        def repair(paths: Sequence[str]) -> NDArray[np.uint8]:
+            say(self.console, f"the decoded copy {self.path} is damaged: decoding {len(paths):,} images again")
+            return read_images([os.path.join(self.folder, path) for path in paths], facts.shape[1:])[0]
+
+        return ImageFile(self._pixels(facts.shape[1:]), facts, repair)
+
+    def _pixels(self, shape: Sequence[int]) -> Path:
+        return self.path / "x".join(map(str, shape))
 
     def current(self, listing: Listing) -> ImageFile | None:
-        """The file, if it holds what the folder holds."""
-        found = self.opened()
-        if found is None or not np.array_equal(found.facts.stamps, listing.stamps):
+        """The images, if they are what the folder holds."""
+        facts = self.facts()
+        if facts is None or not np.array_equal(facts.stamps, listing.stamps) or facts.names != joined(listing.paths):
             return None
-        return None if found.facts.names != joined(listing.paths) or _any_readable(self.folder, found) else found
+        found = self.images(facts)
+        return found if found.is_whole and not _any_readable(self.folder, found) else None
 
-    def repair(self, paths: Sequence[str], shape: Sequence[int]) -> NDArray[np.uint8]:
-        """Decode images again whose pixels are damaged."""
-        self._say("decoding the damaged images again")
-        return read_images([os.path.join(self.folder, path) for path in paths], shape)[0]
-
-    def _say(self, remedy: str) -> None:
-        """Once: damage seldom comes alone."""
-        if not self.said:
-            say(self.console, f"the decoded copy {self.path} is damaged: {remedy}")
-        self.said = True
+    def remove_others(self, facts: Facts) -> None:
+        """Files of images of an earlier size. On Windows, they stay while another process reads them."""
+        pixels = self._pixels(facts.shape[1:]).name
+        for path in self.path.iterdir():
+            if path.name not in (self.facts_path.name, pixels, pixels + INDEX):
+                with suppress(OSError):
+                    path.unlink()
 
 
 def _any_readable(folder: Path, old: ImageFile) -> bool:
@@ -120,33 +133,19 @@ def _locked(path: Path, console: Console) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """A file of another name that gets its own when all went well. Those of killed processes are deleted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(path.parent)
-    part, descriptor = new_file(path)
-    os.close(descriptor)
-    try:
-        yield part
-        replace_file(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes the files in `listing` into the file `part`."""
+    """Decodes the files in `listing` that a copy lacks."""
 
-    part: Path
+    copy: Copy
     workers: Workers
-    folder: Path
     listing: Listing
     console: Console
 
-    def facts(self, size: str | int, old: ImageFile | None) -> Facts:
+    def facts(self, size: str | int) -> Facts:
         """Decode everything and return the facts about the images."""
-        kinds, headers, earlier = self._known(old)
+        keys = _keys(self.listing.paths, self.listing.stamps)
+        kinds, headers = self._known(keys)
         errors: dict[str, str] = {}
         for row, header in self._answers(np.flatnonzero(headers == UNKNOWN), "reading headers of"):
             if "error" in header:
@@ -155,58 +154,77 @@ class Decoding:
             else:
                 headers[row] = kinds.setdefault(tuple(header), len(kinds))
         counts = np.bincount(headers[headers != UNREADABLE], minlength=len(kinds))
-        height, width, channels = _choose_shape(list(kinds), counts, size)
-
-        _make_room(self.part, len(self.listing) * height * width * channels)
-        hashes = np.zeros(len(self.listing), np.uint64)
-        if old is None or tuple(old.shape[1:]) != (height, width, channels):
-            earlier[:] = UNKNOWN
-        else:
-            here = np.flatnonzero(earlier != UNKNOWN)
-            _copy(old, here, earlier[here], self.part)
-            hashes[here] = old.hashes[earlier[here]]
-        rest = np.flatnonzero((earlier == UNKNOWN) & (headers != UNREADABLE))
-        for row, answer in self._answers(rest, "decoding", into=str(self.part), shape=(height, width, channels)):
-            if isinstance(answer, int):
-                hashes[row] = answer
-            else:
-                errors[self.listing.paths[row]] = answer["error"]
+        shape = _choose_shape(list(kinds), counts, size)
+        places, hashes = self._pixels(keys, shape, headers != UNREADABLE, errors)
         return Facts(
-            shape=(len(self.listing), height, width, channels),
+            shape=(len(self.listing), *shape),
             names=joined(self.listing.paths),
             stamps=self.listing.stamps,
             kinds=list(kinds),
             headers=headers,
             hashes=hashes,
+            places=places,
             errors=dict(sorted(errors.items())),
         )
 
-    def _known(self, old: ImageFile | None) -> tuple[dict[Header, int], NDArray[np.int32], NDArray[np.int64]]:
-        """The kinds of headers, the header of each file, and its row in an earlier copy if it has not changed since."""
-        headers = np.full(len(self.listing), UNKNOWN, np.int32)
-        earlier = np.full(len(self.listing), UNKNOWN, np.int64)
-        if old is None:
-            return {}, headers, earlier
-        facts = old.facts
-        before = {path: row for row, path in enumerate(facts.paths) if path not in facts.errors}
-        for row, path in enumerate(self.listing.paths):
-            earlier[row] = before.get(path, UNKNOWN)
-        found = np.flatnonzero(earlier != UNKNOWN)
-        earlier[found[(self.listing.stamps[found] != facts.stamps[earlier[found]]).any(axis=1)]] = UNKNOWN
-        same = np.flatnonzero(earlier != UNKNOWN)
-        headers[same] = facts.headers[earlier[same]]
-        return {kind: number for number, kind in enumerate(facts.kinds)}, headers, earlier
+    def _known(self, keys: NDArray[np.uint64]) -> tuple[dict[Header, int], NDArray[np.int32]]:
+        """The kinds of headers, and the header of each file that has not changed since the last time."""
+        headers = np.full(len(keys), UNKNOWN, np.int32)
+        if (old := self.copy.facts()) is None:
+            return {}, headers
+        before = dict(zip(_keys(old.paths, old.stamps).tolist(), old.headers.tolist(), strict=True))
+        for row, key in enumerate(keys.tolist()):
+            header = before.get(key, UNKNOWN)
+            headers[row] = UNKNOWN if header == UNREADABLE else header
+        return {kind: number for number, kind in enumerate(old.kinds)}, headers
 
-    def _answers(self, rows: NDArray[np.int64], what: str, **task: Any) -> Iterator[tuple[int, Any]]:
+    def _pixels(
+        self, keys: NDArray[np.uint64], shape: tuple[int, int, int], readable: NDArray[np.bool_], errors: dict[str, str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Decode what is missing. Returns the place of each image and the hash of its pixels; 0: unreadable."""
+        rows = self.copy.rows(shape)
+        if len(rows) > GARBAGE * len(keys):  # most of it belongs to files that are gone
+            with suppress(OSError):
+                rows.delete()
+            rows = self.copy.rows(shape)
+        rows.drop_damaged()
+        places = rows.add(keys)
+        reserve([rows], "the decoded images", "choose a smaller --size")
+        blank = np.zeros((1, *shape), np.uint8)
+        hashes = rows.digests[places]
+        hashes[hashes == content_hash(blank[0])] = 0  # black, or unreadable until now
+        lacking, saved = np.flatnonzero((hashes == 0) & readable), time.monotonic()
+        for row, answer in self._answers(lacking, "decoding", places, into=str(rows.path), shape=shape):
+            if isinstance(answer, int):
+                hashes[row] = answer
+                rows.written(int(places[row]), answer)
+            else:
+                errors[self.listing.paths[row]] = answer["error"]
+            if time.monotonic() - saved > SAVE_SECONDS:
+                rows.save()
+                saved = time.monotonic()
+        for place in places[hashes == 0]:
+            rows.write(np.array([place]), blank)
+        rows.save()
+        rows.close()
+        return places, hashes
+
+    def _answers(
+        self, rows: NDArray[np.int64], what: str, places: NDArray[np.int64] | None = None, **task: Any
+    ) -> Iterator[tuple[int, Any]]:
         """The workers' answer for each of these rows."""
         parts = [*in_parts(rows, FILES_PER_TASK)]
-        tasks = ({"paths": [self._full(row) for row in some], "rows": some.tolist(), **task} for some in parts)
+        numbers = parts if places is None else [places[some] for some in parts]
+        tasks = (
+            {"paths": [self._full(row) for row in some], "rows": where.tolist(), **task}
+            for some, where in zip(parts, numbers, strict=True)
+        )
         each = (answer for several in self.workers.map(tasks) for answer in several)
-        numbers = (row for some in parts for row in some.tolist())
-        yield from counted(zip(numbers, each, strict=True), len(rows), f"{what} images", self.console)
+        known = zip((row for some in parts for row in some.tolist()), each, strict=True)
+        yield from counted(known, len(rows), f"{what} images", self.console)
 
     def _full(self, row: int) -> str:
-        return os.path.join(self.folder, self.listing.paths[row])
+        return os.path.join(self.copy.folder, self.listing.paths[row])
 
 
 def _choose_shape(kinds: Sequence[Header], counts: NDArray[np.int64], size: str | int) -> tuple[int, int, int]:
@@ -225,24 +243,10 @@ def _choose_shape(kinds: Sequence[Header], counts: NDArray[np.int64], size: str 
     return side, side, channels
 
 
-def _make_room(part: Path, size: int) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if free < size:
-        needed, left = needed_and_free(size, free)
-        raise UserError(
-            f"the decoded images need {needed}, but {part.parent} has only {left} left; "
-            "set COTRAIN_HOME to a folder with enough space, or choose a smaller --size"
-        )
-    with open(part, "r+b") as file:
-        if sys.platform == "linux":  # elsewhere a disk that another program fills is noticed only while writing
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))
-        file.truncate(size)
+def _keys(paths: Sequence[str], stamps: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Of files as they are: another path, size or time of change is another key."""
 
+    def key(path: str, stamp: NDArray[np.int64]) -> bytes:
+        return hashlib.blake2b(path.encode(errors="surrogateescape") + stamp.tobytes(), digest_size=8).digest()
 
-def _copy(old: ImageFile, rows: NDArray[np.int64], earlier: NDArray[np.int64], part: Path) -> None:
-    """Copy images from their earlier rows."""
-    with open(part, "r+b", buffering=0) as file:
-        for here, before in zip(in_parts(rows, 1024), in_parts(earlier, 1024), strict=True):
-            for row, image in zip(here.tolist(), old[before].numpy(), strict=True):
-                file.seek(row * image.nbytes)
-                file.write(np.ascontiguousarray(image).data)
+    return np.frombuffer(b"".join(map(key, paths, np.ascontiguousarray(stamps))), np.uint64)

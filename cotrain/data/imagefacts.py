@@ -31,6 +31,7 @@ class Facts:
     hashes: NDArray[np.uint64] = field(
         default_factory=lambda: np.zeros(0, np.uint64)
     )  # of the pixels; 0 for an unreadable file
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # rows of the file of pixels
     errors: Mapping[str, str] = field(default_factory=dict)  # path -> why it is unreadable
 
     @property
@@ -53,6 +54,7 @@ class Facts:
             stamps=self.stamps,
             headers=self.headers,
             hashes=self.hashes,
+            places=self.places,
         )
         return file.getvalue()
 
@@ -64,17 +66,16 @@ def joined(paths: Sequence[str]) -> bytes:
 def unpacked(content: bytes) -> Facts:
     """Raises ValueError if this is not what `packed` makes."""
     arrays = arrays_of(content)
-    facts = decoded(
+    return decoded(
         lambda: Facts(
             names=arrays["names"].tobytes(),
             stamps=arrays["stamps"],
             headers=arrays["headers"],
             hashes=arrays["hashes"],
+            places=arrays["places"],
             **_plain(parse_json(arrays["plain"].tobytes())),
         )
     )
-    _check(facts)
-    return facts
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -82,15 +83,3 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     count, height, width, channels = map(int, values["shape"])
     errors = {str(path): str(why) for path, why in values["errors"].items()}
     return {"shape": (count, height, width, channels), "kinds": kinds, "errors": errors}
-
-
-def _check(facts: Facts) -> None:
-    count = facts.shape[0]
-    rows = {len(facts.stamps), len(facts.headers), facts.names.count(SEPARATOR.encode()) + bool(facts.names)}
-    types = (facts.stamps.dtype, facts.headers.dtype, facts.hashes.dtype) == (np.int64, np.int32, np.uint64)
-    if min(facts.shape) < 0 or not types or rows not in ({0}, {count}) or len(facts.hashes) not in (0, count):
-        raise ValueError("its facts do not fit its images")
-    if facts.stamps.shape[1:] != (3,) or facts.headers.ndim != 1 or facts.hashes.ndim != 1:
-        raise ValueError("its facts do not fit its images")
-    if len(facts.headers) and not UNREADABLE <= facts.headers.min() <= facts.headers.max() < len(facts.kinds):
-        raise ValueError("it has files of an unknown size")

@@ -24,17 +24,18 @@ from cotrain.data.inputs import near
 from cotrain.data.settings import BankSettings
 from cotrain.progress import clock, counted, say, size_of
 from cotrain.storage.location import home, one_at_a_time
+from cotrain.storage.rows import Damaged
 from cotrain.trunk.runtime import Compute, Kind, compiled, has_onnxruntime, is_prepared
 from cotrain.trunk.store import Store
 from cotrain.trunk.trunk import Trunk
 from cotrain.types import UserError
 
-VERSION = 2
+VERSION = 3
 SEED = 0  # of the views: every run uses the same ones
 DRAWN = 16  # views of an image drawn at once; the first ones are the same however many there are
 AT_ONCE = 8  # views per call of the trunk
 IMAGES_PER_TASK = 8
-MARK_SECONDS = 5.0
+SAVE_SECONDS = 5.0
 FLOAT16 = (float(np.finfo(np.float16).min), float(np.finfo(np.float16).max))
 
 
@@ -43,7 +44,6 @@ class Task:
     """Some images that lack the same views."""
 
     rows: NDArray[np.int64]  # of the dataset
-    places: NDArray[np.int64]  # of the store
     names: tuple[str, ...]
 
 
@@ -65,8 +65,8 @@ def open_bank(
     making = Making(dataset, trunk, policy, runtime, console)
     with making.explained():
         store = making.completed(view_names(settings.weak, settings.strong) if augmented else [PLAIN])
-    places, checking = store.places(dataset.hashes), Checking(making, store)
-    return Bank(store.folder, places, store.shape, settings.weak, settings.strong, trunk.weights, checking)
+    read = Reading(making, store)
+    return Bank(making.folder, dataset.hashes, making.shape, settings.weak, settings.strong, read, trunk.weights)
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,19 @@ class Making:
             "images": list(self.trunk.images),
             "policy": self.policy.model_dump(),
             "seed": SEED,
-            "shape": list(self.trunk.shape),
+            "shape": list(self.shape),
         }
 
-    @property
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        return self.trunk.shape
+
+    @cached_property
     def folder(self) -> Path:
         return home() / "banks" / hashlib.blake2b(json.dumps(self.facts).encode(), digest_size=8).hexdigest()
 
     def store(self) -> Store:
-        return Store(self.folder, self.facts)
+        return Store(self.folder, self.shape, self.dataset.hashes)
 
     def completed(self, names: Sequence[str]) -> Store:
         """The store, after computing what it lacks of these views."""
@@ -118,6 +122,7 @@ class Making:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(self.folder / ".lock", "computing the same features", self.console):
             yield
 
@@ -132,37 +137,27 @@ class Making:
             ) from error
 
 
-class Checking:
-    """Compares features with their checksums when they are first read. Damaged ones are computed again."""
+class Reading:
+    """Reads features of the dataset's images. Damaged ones are computed again."""
 
     def __init__(self, making: Making, store: Store) -> None:
         self.making, self.store = making, store
-        self.places = store.places(making.dataset.hashes)
-        self.checked: dict[str, NDArray[np.bool_]] = {}  # view -> dataset row
 
-    def __call__(self, name: str, rows: NDArray[np.int64]) -> None:
-        checked = self.checked.setdefault(name, np.zeros(len(self.places), np.bool_))
-        if checked[rows].all():
-            return
-        new = np.unique(rows[~checked[rows]])
+    def __call__(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float16]:
         with self.making.explained():
-            if self._any_damaged(name, new):
-                self._repair(name)
-                if self._any_damaged(name, new):
-                    folder = self.store.folder
-                    raise UserError(f"{folder} is damaged; delete it, and its features will be computed again")
-        checked[new] = True
+            try:
+                return self.store.read(name, rows)
+            except Damaged:
+                self._compute_again(name)
+                assert (self.store.places(name)[rows] >= 0).all(), "these images are in no part of the dataset"
+                return self.store.read(name, rows)
 
-    def _any_damaged(self, name: str, rows: NDArray[np.int64]) -> bool:
-        return bool(self.store.damaged(name, self.places[rows]).any())
-
-    def _repair(self, name: str) -> None:
-        """Compute all damaged rows of this view again, because damage seldom comes alone."""
+    def _compute_again(self, name: str) -> None:
+        """All damaged rows of this view."""
         with self.making.alone():
             self.store = self.making.store()
             say(self.making.console, f"{self.store.folder / name} is damaged: computing these features again")
-            ours = np.intersect1d(self.places, np.flatnonzero(self.store.done(name)))
-            self.store.forget(name, ours[self.store.damaged(name, ours)])
+            self.store.view(name).drop_damaged()
             self.making.fill(self.store, [name])
 
 
@@ -172,8 +167,7 @@ def missing(store: Store, dataset: Dataset, names: Sequence[str]) -> Iterator[Ta
     _, first = np.unique(dataset.hashes[used], return_index=True)  # the same image twice is computed once
     rows = used[np.sort(first)]
     training = np.isin(dataset.hashes[rows], dataset.hashes[dataset.train])
-    places = store.places(dataset.hashes[rows])
-    done = np.stack([np.append(store.done(name), False)[places] for name in names])  # place -1: not there
+    done = np.stack([store.done(name)[rows] for name in names])
     augmented = np.array([name != PLAIN for name in names])
     done[np.ix_(augmented, ~training)] = True
     lacking, group = np.unique(~done, axis=1, return_inverse=True)
@@ -182,22 +176,23 @@ def missing(store: Store, dataset: Dataset, names: Sequence[str]) -> Iterator[Ta
         if which.any():
             wanted = tuple(name for name, lacks in zip(names, which, strict=True) if lacks)
             for part in np.array_split(these, -(-len(these) // IMAGES_PER_TASK)):
-                yield Task(rows[part], places[part], wanted)
+                yield Task(rows[part], wanted)
 
 
 def _fill(work: "Work", names: Sequence[str], console: Console) -> None:
     store, dataset = work.store, work.dataset
-    lacking = [*missing(store, dataset, names)]
-    store.add_images(dataset.hashes[np.concatenate([task.rows for task in lacking])])
     tasks = [*missing(store, dataset, names)]
     images, views = sum(len(task.rows) for task in tasks), sum(len(task.rows) * len(task.names) for task in tasks)
-    with closing(store):
-        store.make_room(sorted({name for task in tasks for name in task.names}))
-        seconds, size = work.seconds_per_view(tasks[0]) * views / cores(), views * store.row_bytes
-        say(console, f"computing {views:,} views of {images:,} images once: about {clock(seconds)} and {size_of(size)}")
-        with closing(_each_image(work, tasks, cores())) as finished:
-            for _ in counted(finished, images, "computing features of images", console):
-                pass
+    lacking = {name: [task.rows for task in tasks if name in task.names] for name in names}
+    wanted = [name for name in names if lacking[name]]
+    for name in wanted:
+        store.add(name, np.concatenate(lacking[name]))
+    store.reserve(wanted)
+    seconds, size = work.seconds_per_view(tasks[0]) * views / cores(), views * store.view(PLAIN).row_bytes
+    say(console, f"computing {views:,} views of {images:,} images once: about {clock(seconds)} and {size_of(size)}")
+    with closing(_each_image(work, tasks, cores())) as finished:
+        for _ in counted(finished, images, "computing features of images", console):
+            pass
 
 
 def cores() -> int:
@@ -209,7 +204,7 @@ def cores() -> int:
 
 def _each_image(work: "Work", tasks: Sequence[Task], threads: int) -> Generator[None]:
     """Yields once per finished image; a few tasks at a time are in memory. Whatever happens, finished ones are kept."""
-    marked, waiting = time.monotonic(), set[Future[int]]()
+    saved, waiting = time.monotonic(), set[Future[int]]()
     remaining = iter(tasks)
     with ThreadPoolExecutor(threads) as pool:
         try:
@@ -221,12 +216,12 @@ def _each_image(work: "Work", tasks: Sequence[Task], threads: int) -> Generator[
                 finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for each in finished:
                     yield from [None] * each.result()
-                if time.monotonic() - marked > MARK_SECONDS:
-                    work.store.mark()
-                    marked = time.monotonic()
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    work.store.save()
+                    saved = time.monotonic()
         finally:
             pool.shutdown(cancel_futures=True)
-            work.store.mark()
+            work.store.save()
 
 
 @dataclass(frozen=True)
@@ -240,7 +235,7 @@ class Work:
         """Compute and store the views of a task. Returns its number of images."""
         features = self.features(task)
         for number, name in enumerate(task.names):
-            self.store.write(name, task.places, features[:, number])
+            self.store.write(name, task.rows, features[:, number])
         return len(task.rows)
 
     def features(self, task: Task) -> NDArray[np.float16]:
@@ -259,7 +254,7 @@ class Work:
 
     def seconds_per_view(self, task: Task) -> float:
         """Measured on one image, after a first call that loads code and memory."""
-        one = Task(task.rows[:1], task.places[:1], task.names)
+        one = Task(task.rows[:1], task.names)
         self.features(one)
         began = time.monotonic()
         self.features(one)

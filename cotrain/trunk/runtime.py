@@ -1,6 +1,5 @@
 """Run a frozen trunk on uint8 images, with onnxruntime if it is installed, otherwise with torch."""
 
-import hashlib
 import io
 import logging
 import warnings
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotrain.storage.location import home
-from cotrain.storage.writing import remove_abandoned, write_whole
+from cotrain.storage.rows import keep, kept
 from cotrain.trunk.trunk import Trunk
 from cotrain.types import UserError
 
 Compute = Callable[[NDArray[np.uint8]], NDArray[np.float32]]  # (n, h, w, c) -> (n, C, h', w')
 Kind = Literal["auto", "onnxruntime", "torch"]
-DIGEST = 16  # bytes
 
 
 def has_onnxruntime() -> bool:
@@ -71,25 +69,12 @@ def _in_torch(trunk: Trunk) -> Compute:
 
 
 def _exported(trunk: Trunk) -> bytes:
-    """The trunk as an ONNX graph. Exporting takes seconds, so the graph is kept, in a file that begins with its digest.
-
-    A full or read-only disk, or a damaged file, costs a new export.
-    """
-    path = _kept(trunk)
-    with suppress(OSError):
-        kept = path.read_bytes()
-        if kept and _digest(kept[DIGEST:]) == kept[:DIGEST]:
-            return kept[DIGEST:]
-    content = _graph(trunk)
-    with suppress(OSError, UserError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path.parent)
-        write_whole(path, _digest(content) + content)
+    """The trunk as an ONNX graph. Exporting takes seconds, so the graph is kept if the disk has room."""
+    if (content := kept(_kept(trunk), trunk.key)) is None:
+        content = _graph(trunk)
+        with suppress(OSError, UserError):
+            keep(_kept(trunk), content, trunk.key)
     return content
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST).digest()
 
 
 def _graph(trunk: Trunk) -> bytes:

@@ -16,13 +16,12 @@ from cotrain import recipe_named
 from cotrain.augment import PRESETS, ctaugment, normalised, pixels
 from cotrain.augment.ctaugment import BINS, OPS, Recipe, draw_policy, draw_probe, initial_rates, render, update_rates
 from cotrain.data import DataSettings, Drawing, Source, draw_split, open_data
-from cotrain.data.imagefacts import Facts
-from cotrain.data.imagefile import ImageFile, append_facts
 from cotrain.training.checks import check_trainable
 from cotrain.training.experiment import Prepared
 from cotrain.training.state import pool_of
 from cotrain.types import UserError, Views
 from tests.augment.pictures import picture
+from tests.features.tiny import image_file
 
 CPU = torch.device("cpu")
 FILTERS = ["LANCZOS", "BICUBIC", "BILINEAR", "BOX", "HAMMING", "NEAREST"]
@@ -307,10 +306,8 @@ def test_each_rank_makes_its_own_rows_of_the_same_draw() -> None:
 
 def test_images_in_a_file_have_the_same_views(tmp_path: Path) -> None:
     ours = source(Views(weak=1, strong=2, labelled_strong=1, ctaugment="cutout"))
-    (tmp_path / "images").write_bytes(ours.images.numpy().tobytes())
-    append_facts(tmp_path / "images", Facts(tuple(ours.images.shape)))
     expected = ours.batch(2)
-    ours.images = ImageFile(tmp_path / "images")
+    ours.images = image_file(tmp_path / "images", ours.images.numpy())
     assert all(torch.equal(tensor, getattr(expected, name)) for name, tensor in vars(ours.batch(2)).items())
 
 

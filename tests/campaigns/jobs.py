@@ -101,7 +101,7 @@ class Compare(Job):
 
 class FillBank(Job):
     def begin(self) -> Running:
-        return Running(fill, self.folder, 0.01, {"MARK_SECONDS": 0.0})
+        return Running(fill, self.folder, 0.01, {"SAVE_SECONDS": 0.0})
 
     def made(self) -> object:
         return files(self.folder)

@@ -223,12 +223,12 @@ def plans() -> st.SearchStrategy[bytes]:
 
 
 @cache
-def photographed() -> tuple[Path, Path, Tensor]:
-    """A folder of photos, its decoded copy, and its pixels."""
+def photographed() -> tuple[Path, dict[Path, bytes], Tensor]:
+    """A folder of photos, the files of its decoded copy, and its pixels."""
     folder = photos(Path(tempfile.mkdtemp()) / "photos", 4)
     pixels = opened_folder(folder)
     (copy,) = (Path(os.environ["COTRAIN_HOME"]) / "images").iterdir()
-    return folder, copy, pixels
+    return folder, {path: path.read_bytes() for path in copy.iterdir()}, pixels
 
 
 def opened_folder(folder: Path) -> Tensor:
@@ -236,10 +236,16 @@ def opened_folder(folder: Path) -> Tensor:
 
 
 def decoded_copy(content: bytes, folder: Path) -> None:
-    """Whatever happens to the copy, the images are those of the files."""
-    source, copy, pixels = photographed()
-    copy.write_bytes(content)
+    """The name of a file of a copy, a line, and its content. Whatever happens to it, the images are the same."""
+    source, files, pixels = photographed()
+    name, _, rest = content.partition(b"\n")
+    for path, whole in files.items():
+        path.write_bytes(rest if path.name == name.decode() else whole)
     assert torch.equal(opened_folder(source), pixels)
+
+
+def copied_files() -> st.SearchStrategy[bytes]:
+    return st.one_of([named(path.name, inputs.changed(whole)) for path, whole in photographed()[1].items()])
 
 
 @cache
@@ -271,5 +277,5 @@ def bank(content: bytes, folder: Path) -> None:
 
 
 def bank_files() -> st.SearchStrategy[bytes]:
-    names = ("plain", "plain.sums", "weak-0", "weak-0.sums", "hashes", "facts.json")
+    names = ("plain", "plain.index", "weak-0", "weak-0.index")
     return st.one_of([named(name, inputs.changed(featured()[1][name])) for name in names])

@@ -96,7 +96,7 @@ TARGETS = {
     "graph": Target(lambda: inputs.changed(bytes(range(256)) * 4), own_files.graph),
     "plan": Target(own_files.plans, own_files.plan),
     "journal": Target(own_files.journals, own_files.journal),
-    "copy": Target(lambda: inputs.changed(own_files.photographed()[1].read_bytes()), own_files.decoded_copy),
+    "copy": Target(own_files.copied_files, own_files.decoded_copy),
     "bank": Target(own_files.bank_files, own_files.bank),
     "setting": Target(settings, setting),
     "http": Target(lambda: inputs.requests(PATHS), http),

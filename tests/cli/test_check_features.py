@@ -12,9 +12,8 @@ from rich.console import Console
 from cotrain import Config
 from cotrain.cli.check_features import features_table
 from cotrain.cli.main import main
-from cotrain.data.bank import Bank
 from cotrain.training.experiment import Experiment
-from tests.evaluation.clusters import FEATURES, Clusters, clusters
+from tests.evaluation.clusters import Clusters, bank_of, clusters
 
 
 def shown(made: Clusters) -> str:
@@ -33,10 +32,10 @@ def test_junk_is_announced_with_examples(tmp_path: Path) -> None:
 
 def test_contradicting_near_duplicates_and_a_leaking_test_image(tmp_path: Path) -> None:
     made = clusters(tmp_path, junk=10)
-    features = np.fromfile(tmp_path / "plain", np.float16).reshape(-1, FEATURES)
+    assert made.dataset.bank is not None
+    features = made.dataset.bank.plain(np.arange(len(made.dataset.images))).numpy()[:, :, 0, 0]
     features[60], features[-1] = features[0], features[1]  # row 60 has another label than row 0
-    features.tofile(tmp_path / "plain")
-    bank = Bank(tmp_path, np.arange(len(features)), (FEATURES, 1, 1), weak=1, strong=1)
+    bank = bank_of(tmp_path, features, made.dataset.hashes)
     test = len(features) - 1
     rows = tuple(row for row in made.split.unlabelled if row != test)
     split = made.split.model_copy(update={"unlabelled": rows, "test": (test,)})

@@ -1,7 +1,6 @@
 """The decoded copy of a folder: made once, by several workers, and again where something changed."""
 
 import io
-import json
 import os
 import shutil
 import tracemalloc
@@ -16,13 +15,15 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from cotrain import UserError, open_data
+from cotrain import Dataset, UserError, open_data
 from cotrain.data import cache as cache_module
 from cotrain.data import decode
 from cotrain.data.decode import read_image
-from cotrain.data.imagefacts import Facts, joined, unpacked
+from cotrain.data.imagefacts import Facts, joined
 from cotrain.data.imagefile import ImageFile
 from cotrain.data.workers import CRASHED, Found, Workers, listed
+from cotrain.storage import rows as rows_module
+from cotrain.storage.rows import Rows
 from tests.data.photos import by_class, flat, label_of, open_with, save
 from tests.processes import Running
 
@@ -92,82 +93,66 @@ def test_new_labels_need_no_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert seen == []
 
 
-def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
+def copied(dataset: Dataset) -> ImageFile:
+    assert isinstance(dataset.images, ImageFile)
+    return dataset.images
+
+
+def test_a_damaged_copy_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Truncated, replaced, shifted or missing files: nothing wrong is read, and the next opening finds all whole."""
     folder = by_class(tmp_path / "photos")
     first = open_data(folder, memory=0)
-    assert isinstance(first.images, ImageFile)
-    path = first.images.path
-    for damage in (b"", path.read_bytes()[:-20], path.read_bytes()[100:], b"x" * 300):
-        path.write_bytes(damage)
-        assert open_data(folder).fingerprint == first.fingerprint
+    copy, pixels = copied(first).path.parent, copied(first).resident().clone()
+    files = {path: path.read_bytes() for path in copy.iterdir()}
+    assert len(files) == 3
+    for path, content in files.items():
+        for damage in (b"", content[:-20], content[100:], b"x" * 300, None):
+            path.unlink() if damage is None else path.write_bytes(damage)
+            again = open_data(folder, memory=0)
+            assert torch.equal(copied(again).resident(), pixels) and again.fingerprint == first.fingerprint
+            with monkeypatch.context() as patch:
+                seen = decodings(patch)
+                assert torch.equal(copied(open_data(folder, memory=0)).resident(), pixels)
+                assert seen == []
+
+
+def test_the_copy_of_another_folder_is_not_used(tmp_path: Path) -> None:
+    """Somebody put its files in the place of ours: the images have the same size and other pixels."""
+    ours, theirs = (copied(open_data(by_class(tmp_path / name), memory=0)) for name in ("ours", "theirs"))
+    pixels = ours.resident().clone()
+    assert not torch.equal(pixels, theirs.resident())
+    for names in (["facts"], ["12x12x3", "12x12x3.index"], ["12x12x3"], ["12x12x3.index"], ["facts", "12x12x3.index"]):
+        for name in names:
+            shutil.copy(theirs.path.parent / name, ours.path.parent / name)
+        assert torch.equal(copied(open_data(tmp_path / "ours", memory=0)).resident(), pixels)
 
 
 @pytest.mark.parametrize("memory", [0, 1])
 def test_changed_pixels_are_decoded_again_with_one_line(tmp_path: Path, memory: int) -> None:
     folder = by_class(tmp_path / "photos")
-    whole = open_data(folder, memory=0)
-    assert isinstance(whole.images, ImageFile)
-    content, path = whole.images.path.read_bytes(), whole.images.path
-    for place in (0, 1000, whole.images.bytes - 1):
+    whole = copied(open_data(folder, memory=0))
+    content, path = whole.path.read_bytes(), whole.path
+    pixels = whole.resident().clone()
+    for place in (0, 1000, whole.bytes - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         console = Console(record=True, file=io.StringIO(), width=300)
         again = open_data(folder, memory=memory, console=console)
         rows = np.arange(len(again.images))
-        assert torch.equal(again.images[rows], whole.images.resident())
-        assert console.export_text().count("is damaged: decoding the damaged images again") == 1
+        assert torch.equal(again.images[rows], pixels)
+        assert console.export_text().count("is damaged") == 1
         assert path.read_bytes() == content
 
 
-def test_a_changed_fact_is_noticed(tmp_path: Path) -> None:
+def test_any_changed_byte_of_what_is_known_of_the_images_is_noticed(tmp_path: Path) -> None:
     folder = by_class(tmp_path / "photos")
     first = open_data(folder, memory=0)
-    assert isinstance(first.images, ImageFile)
-    path, content = first.images.path, first.images.path.read_bytes()
-    for place in range(first.images.bytes, len(content), 97):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        console = Console(record=True, file=io.StringIO(), width=300)
-        assert open_data(folder, console=console).fingerprint == first.fingerprint
-        assert "is damaged: decoding all images again" in console.export_text()
-
-
-FACTS = {
-    "plain": json.dumps({"shape": [2, 8, 8, 3], "kinds": [[8, 8, "RGB"]], "errors": {}}).encode(),
-    "names": b"a\0b",
-    "stamps": np.zeros((2, 3), np.int64),
-    "headers": np.zeros(2, np.int32),
-    "hashes": np.ones(2, np.uint64),
-}
-WRONG = [
-    *({name: None} for name in FACTS),
-    *({"plain": json.dumps(value).encode()} for value in ([], {}, {"shape": [2, 8, 8, 3], "kinds": 1, "errors": {}})),
-    {"plain": FACTS["plain"].replace(b"[2,", b"[3,")},
-    {"plain": FACTS["plain"].replace(b"8, 8, 3]", b"-8, -8, 3]")},
-    {"plain": b"[" * 100_000},
-    {"names": b"a"},
-    {"names": b""},
-    {"stamps": np.zeros(6, np.int64)},
-    {"stamps": np.zeros((2, 3))},
-    {"headers": np.full(2, 7, np.int32)},
-    {"headers": np.full(2, -7, np.int32)},
-    {"hashes": np.ones((2, 1), np.uint64)},
-    {"hashes": np.ones(2, np.uint64).astype(object)},
-]
-
-
-def packed(**changes: object) -> bytes:
-    content = io.BytesIO()
-    chosen = {name: value for name, value in {**FACTS, **changes}.items() if value is not None}
-    arrays = {name: np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each for name, each in chosen.items()}
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-@pytest.mark.parametrize("changes", WRONG)
-def test_facts_that_do_not_fit_are_no_facts(changes: dict[str, object]) -> None:
-    """A digest that is right says nothing about who wrote them."""
-    assert unpacked(packed()).paths == ["a", "b"]
-    with pytest.raises(ValueError, match=r".+"):
-        unpacked(packed(**changes))
+    for path in (copied(first).path.with_name("facts"), copied(first).path.with_name("12x12x3.index")):
+        content = path.read_bytes()
+        for place in range(0, len(content), 41):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            again = open_data(folder, memory=0)
+            assert again.fingerprint == first.fingerprint
+            assert torch.equal(copied(again).resident(), copied(first).resident())
 
 
 def test_what_is_known_of_many_files_takes_little_memory(tmp_path: Path) -> None:
@@ -184,17 +169,17 @@ def test_what_is_known_of_many_files_takes_little_memory(tmp_path: Path) -> None
     assert held < 160 * count  # bytes; a dataclass, a tuple and three numbers each took 500
 
 
-def test_damage_that_cannot_be_repaired_is_said(tmp_path: Path) -> None:
+def test_damage_that_cannot_be_repaired_is_said_and_no_dead_end(tmp_path: Path) -> None:
     folder = by_class(tmp_path / "photos")
-    images = open_data(folder, memory=0).images
-    assert isinstance(images, ImageFile)
+    images = copied(open_data(folder, memory=0))
     with open(images.path, "r+b") as file:
         file.write(bytes(3000))
     (folder / "cat" / "0.png").unlink()
-    with pytest.raises(
-        UserError, match=r"the decoded copy .* is damaged at cat/0\.png; delete it to decode the images"
-    ):
+    with pytest.raises(UserError, match=r"12x12x3 is damaged, .*cat/0\.png"):
         images[[0]]
+    again = open_data(folder, memory=0)
+    for row, path in enumerate(again.paths):
+        np.testing.assert_array_equal(again.images[row], np.asarray(Image.open(folder / path)), path)
 
 
 def test_a_file_that_can_be_read_again_is_read_again(tmp_path: Path) -> None:
@@ -227,33 +212,52 @@ def test_a_replaced_file_of_the_same_size_and_time_is_noticed(tmp_path: Path) ->
     np.testing.assert_array_equal(after.images[0], pixels)
 
 
-def open_and_be_killed(folder: Path) -> None:
-    """In a process of its own: it is killed as soon as there is room for the images, before they are decoded."""
-    make_room = cache_module._make_room
+def open_and_be_killed(folder: Path, images: int) -> None:
+    """In a process of its own: it saves every image and is killed after so many."""
+    written, cache_module.SAVE_SECONDS = Rows.written, -1.0
 
-    def killed(part: Path, size: int) -> None:
-        make_room(part, size)
-        os.kill(os.getpid(), SIGKILL)
+    def killed(rows: Rows, place: int, digest: int) -> None:
+        if place == images:
+            os.kill(os.getpid(), SIGKILL)
+        written(rows, place, digest)
 
-    cache_module._make_room = killed
+    Rows.written = killed
     open_data(folder)
 
 
 @pytest.mark.system
-def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("images", [0, 7])
+def test_what_a_killed_process_decoded_is_not_decoded_again(
+    images: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     folder = by_class(tmp_path / "photos")
-    assert Running(open_and_be_killed, folder).wait().returncode == -SIGKILL
-    (left,) = (tmp_path / "home").glob("images/*")
-    assert left.suffix == ".partial"
-    assert len(list((tmp_path / "home" / "images").iterdir())) == 1
-    open_data(folder)
-    assert [path.suffix for path in (tmp_path / "home" / "images").iterdir()] == [""]
+    assert Running(open_and_be_killed, folder, images).wait().returncode == -SIGKILL
+    seen = decodings(monkeypatch)
+    dataset = open_data(folder)
+    assert len(seen) == 20 - images
+    for row, path in enumerate(dataset.paths):
+        np.testing.assert_array_equal(dataset.images[row], np.asarray(Image.open(folder / path)), path)
+    (copy,) = (tmp_path / "home" / "images").iterdir()
+    assert sorted(path.name for path in copy.iterdir()) == ["12x12x3", "12x12x3.index", "facts"]
+
+
+def test_files_of_images_that_are_gone_do_not_pile_up(tmp_path: Path) -> None:
+    folder, sizes = by_class(tmp_path / "photos"), []
+    for number in range(5):
+        for path in sorted(folder.glob("*/*.png")):
+            os.utime(path, (number, number))
+        sizes.append(len(copied(open_data(folder, memory=0)).rows))
+    assert max(sizes) <= 3 * 20
+    for path in folder.glob("*/*.png"):
+        Image.new("RGB", (16, 16)).save(path)
+    copy = copied(open_data(folder, memory=0)).path
+    assert sorted(path.name for path in copy.parent.iterdir()) == ["16x16x3", "16x16x3.index", "facts"]
 
 
 def test_a_disk_that_fills_up_ends_it_and_blames_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = by_class(tmp_path / "photos")
-    monkeypatch.setattr(cache_module, "_make_room", lambda part, size: part.chmod(0o400) or part.unlink())
+    monkeypatch.setattr(cache_module, "reserve", lambda several, *words: several[0].path.unlink(missing_ok=True))
     with pytest.raises(UserError, match=r"cannot keep the decoded images in .*: No such file or directory"):
         open_data(folder)
     monkeypatch.setattr(cache_module, "worker_count", lambda files: 2)
@@ -321,10 +325,11 @@ def test_no_room_for_the_copy_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         open_data(folder)
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(UserError, match=r"the decoded images need 8.6 kB, but .* has only 100 bytes left"):
-        open_data(folder)
-    assert list((tmp_path / "home" / "images").iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(rows_module.shutil, "disk_usage", lambda path: usage._replace(free=100))
+        with pytest.raises(UserError, match=r"the decoded images need 8.6 kB, but .* has only 100 bytes left"):
+            open_data(folder)
+    assert len(open_data(folder).paths) == 20
 
 
 def test_images_on_disk_are_the_images_in_memory(tmp_path: Path) -> None:

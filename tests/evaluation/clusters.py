@@ -38,16 +38,21 @@ def features(of_class: int | None, count: int, seed: int) -> NDArray[np.float32]
     return np.maximum(centre + np.random.default_rng(seed).normal(0, 0.6, (count, FEATURES)), 0).astype(np.float32)
 
 
+def bank_of(folder: Path, features: NDArray[np.floating], hashes: NDArray[np.uint64]) -> Bank:
+    """(n, C) plain features, in memory."""
+    stored = features.astype(np.float16)[:, :, None, None]
+    return Bank(folder, hashes, stored.shape[1:], weak=1, strong=1, read=lambda name, rows: stored[rows])
+
+
 def clusters(folder: Path, junk: int, *, labels: NDArray[np.int64] | None = None) -> Clusters:
     """`labels` replace the true ones, class by class."""
     parts = [features(index, IMAGES, seed=index) for index in range(CLASSES)]
     every = np.concatenate([*parts, features(None, junk, seed=99)])
-    every.astype(np.float16).tofile(folder / "plain")
     true = np.repeat(np.arange(CLASSES), IMAGES) if labels is None else labels
     images = np.zeros((len(every), 2, 2, 1), np.uint8)
     images[:, 0, 0, 0], images[:, 0, 1, 0] = np.divmod(np.arange(len(every)), 256)
     dataset = from_arrays(images, np.concatenate([true, np.full(junk, -1)]), classes=("a", "b", "c"), name="clusters")
-    bank = Bank(folder, np.arange(len(every)), (FEATURES, 1, 1), weak=1, strong=1)
+    bank = bank_of(folder, every, dataset.hashes)
     dataset = replace(dataset, bank=bank)
     labelled = np.concatenate([index * IMAGES + np.arange(LABELS) for index in range(CLASSES)])
     split = Split(

@@ -3,6 +3,7 @@ import pytest
 
 from cotrain.audit.near_duplicates import SAME, across, contradicting, near_duplicates
 from cotrain.data.bank import Bank
+from tests.evaluation.clusters import bank_of
 
 HASHES = np.arange(8, dtype=np.uint64)
 
@@ -13,9 +14,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     rng = np.random.default_rng(0)
     features = rng.random((8, 40)) ** 4
     features[5], features[6], features[7] = 1.3 * features[0] + 0.02, features[1] + 0.01, features[2]
-    folder = tmp_path_factory.mktemp("bank")
-    features.astype(np.float16).tofile(folder / "plain")
-    return Bank(folder, np.arange(8), (40, 1, 1), weak=1, strong=1)
+    return bank_of(tmp_path_factory.mktemp("bank"), features, HASHES)
 
 
 def test_pairs_are_those_of_brute_force(bank: Bank) -> None:

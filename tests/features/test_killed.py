@@ -6,12 +6,12 @@ from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP
 import pytest
 
 from tests.features.tiny import files
-from tests.features.worker import fill, marked, views
+from tests.features.worker import fill, saved, views
 from tests.processes import Running
 
 pytestmark = pytest.mark.system
 ALL = 80 * 6 + 16
-OFTEN, RARELY = {"MARK_SECONDS": 0.0}, {"MARK_SECONDS": 1e9}
+OFTEN, RARELY = {"SAVE_SECONDS": 0.0}, {"SAVE_SECONDS": 1e9}
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +34,21 @@ def test_killed_while_it_is_made_the_bank_is_finished_with_the_same_bytes(
     whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert Running(fill, tmp_path, 0.02, OFTEN, None, 100).wait().returncode == -SIGKILL
-    kept = marked(tmp_path)
+    kept = saved(tmp_path)
     assert 100 < kept < ALL
     timed = 2 * 6  # one image, to estimate the time
     assert ALL - kept <= computed_again(tmp_path, whole) <= ALL - kept + timed
 
 
-def test_what_was_not_marked_before_the_kill_is_computed_again(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_what_was_not_saved_before_the_kill_is_computed_again(whole: dict[str, bytes], tmp_path: Path) -> None:
     assert Running(fill, tmp_path, 0.02, RARELY, (SIGKILL, 200)).wait().returncode == -SIGKILL
-    assert marked(tmp_path) == 0
+    assert saved(tmp_path) == 0
     assert computed_again(tmp_path, whole) >= ALL
 
 
 def test_ctrl_c_keeps_what_is_done(whole: dict[str, bytes], tmp_path: Path) -> None:
     assert Running(fill, tmp_path, 0.02, RARELY, (SIGINT, 200)).wait().returncode != 0
-    kept = marked(tmp_path)
+    kept = saved(tmp_path)
     assert 100 < kept < ALL
     assert computed_again(tmp_path, whole) < ALL - 80
 

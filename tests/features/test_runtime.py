@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cotrain.networks import build_trunk
+from cotrain.storage.rows import FILE_DIGEST
 from cotrain.trunk import inputs, runtime
 from cotrain.trunk.runtime import compiled
 from cotrain.trunk.trunk import FromPixels, Trunk
@@ -67,7 +68,7 @@ def test_an_exported_trunk_that_is_damaged_is_exported_again(
 ) -> None:
     (path,) = (kept / "trunks").iterdir()
     whole, exported = path.read_bytes(), []
-    content = whole[runtime.DIGEST :]
+    content = whole[FILE_DIGEST:]
     monkeypatch.setattr(runtime, "to_onnx", lambda *arguments: exported.append(arguments) or content)
     damaged = home / "trunks" / path.name
     damaged.parent.mkdir(parents=True)
@@ -84,7 +85,7 @@ def test_a_home_that_cannot_be_written_costs_only_time(
     kept: Path, trunk: Trunk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = (kept / "trunks").iterdir()
-    monkeypatch.setattr(runtime, "to_onnx", lambda *arguments: path.read_bytes()[runtime.DIGEST :])
+    monkeypatch.setattr(runtime, "to_onnx", lambda *arguments: path.read_bytes()[FILE_DIGEST:])
     (tmp_path / "file").touch()
     monkeypatch.setenv("COTRAIN_HOME", str(tmp_path / "file"))
     assert compiled(trunk, "onnxruntime")(pictures(2)).shape == (2, 12, 1, 1)

@@ -18,7 +18,7 @@ from cotrain.runs.log import read_log
 from cotrain.training.checks import check_trainable
 from cotrain.training.experiment import Experiment, Prepared
 from tests.features.fitting import DOUBTED, DROPOUT, fit_killed, fit_one_rank
-from tests.features.tiny import CONFIG, Counting, only_bank, opened, pictures, pretrained_convolution, small_data
+from tests.features.tiny import CONFIG, Counting, index, only_bank, opened, pictures, pretrained_convolution, small_data
 from tests.processes import Running, torchrun
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def test_two_processes_compute_what_one_does(data: Dataset, tmp_path: Path, monk
         patch.setenv("COTRAIN_HOME", str(tmp_path / "home"))
         done = torchrun(fit_one_rank, tmp_path / "two").wait()
     assert done.returncode == 0, done.stderr
-    assert np.count_nonzero(np.fromfile(only_bank(tmp_path / "home") / "plain.sums", np.uint64)) == 56
+    assert np.count_nonzero(index(only_bank(tmp_path / "home"), "plain")["digest"]) == 56
     cotrain.fit(data, out=tmp_path / "one", config=DOUBTED)
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()

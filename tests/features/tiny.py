@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from cotrain import Config, Dataset, from_arrays, recipe_named
 from cotrain.data.bank import PLAIN
 from cotrain.data.imagefacts import Facts
-from cotrain.data.imagefile import ImageFile, append_facts
+from cotrain.data.imagefile import ImageFile, image_rows
 from cotrain.model.family import BackboneFamily, Wanted
 from cotrain.model.named import BACKBONES
 from cotrain.model.stages import Backbone, Pretrained, Stage
 from cotrain.networks import build_trunk
+from cotrain.storage.rows import INDEX, RECORD
 from cotrain.trunk import building
 from cotrain.trunk.runtime import Compute, compiled
 
@@ -130,9 +131,14 @@ def small_data(train: int = 40, valid: int = 6, test: int = 10, seed: int = 0) -
 
 
 def on_disk(dataset: Dataset, path: Path) -> Dataset:
-    path.write_bytes(dataset.images.numpy().tobytes())
-    append_facts(path, Facts(tuple(dataset.images.shape)))
-    return replace(dataset, images=ImageFile(path))
+    return replace(dataset, images=image_file(path, dataset.images.numpy()))
+
+
+def image_file(path: Path, images: NDArray[np.uint8]) -> ImageFile:
+    rows = image_rows(path, images.shape[1:])
+    rows.write(rows.add(np.arange(len(images), dtype=np.uint64)), images)
+    rows.save()
+    return ImageFile(path, Facts(images.shape))
 
 
 def opened(dataset: Dataset, config: Config = CONFIG, *, augmented: bool = True, console: Console = QUIET) -> Dataset:
@@ -188,3 +194,8 @@ def files(home: Path) -> dict[str, bytes]:
 def only_bank(home: Path) -> Path:
     (folder,) = (home / "banks").iterdir()
     return folder
+
+
+def index(folder: Path, name: str) -> NDArray[np.void]:
+    """The keys and digests of the rows of a view."""
+    return np.fromfile(folder / f"{name}{INDEX}", RECORD)

@@ -15,6 +15,7 @@ from rich.console import Console
 from cotrain import UserError
 from cotrain.cli.main import main
 from cotrain.networks import build_trunk
+from cotrain.storage.rows import INDEX, RECORD
 from cotrain.trunk import building
 from cotrain.trunk.runtime import Compute, compiled
 from cotrain.trunk.store import Store
@@ -27,11 +28,11 @@ def fill(
     pause: float = 0.0,
     settings: dict[str, Any] | None = None,
     signalled: tuple[signal.Signals, int] | None = None,
-    killed_after_marks: int | None = None,
+    killed_after: int | None = None,
 ) -> None:
     """Fill a bank. Each call of the trunk takes a pause and leaves its number of views in a file of this process.
 
-    The process signals itself after so many views, or kills itself when more than so many are marked: another one might
+    The process signals itself after so many views, or kills itself when more than so many are saved: another one might
     get no core in time.
     """
     torch.set_num_threads(1)
@@ -56,13 +57,13 @@ def fill(
 
         return computing
 
-    class Marking(Store):
-        def mark(self) -> None:
-            super().mark()
-            if killed_after_marks is not None and marked(home) > killed_after_marks:
+    class Saving(Store):
+        def save(self) -> None:
+            super().save()
+            if killed_after is not None and saved(home) > killed_after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    building.compiled, building.Store = slowed, Marking
+    building.compiled, building.Store = slowed, Saving
     with known():
         data = small_data(80, 6, 10)
         trunk = build_trunk(CONFIG, len(data.classes), data.shape)
@@ -84,5 +85,7 @@ def views(home: Path) -> list[int]:
     return [path.stat().st_size for path in home.glob("views-*")]
 
 
-def marked(home: Path) -> int:
-    return sum(np.count_nonzero(np.fromfile(path, np.uint64)) for path in home.glob("banks/*/*.sums"))
+def saved(home: Path) -> int:
+    """The views that count."""
+    paths = home.glob(f"banks/*/*{INDEX}")
+    return sum(np.count_nonzero(np.fromfile(path, RECORD)["digest"]) for path in paths)
