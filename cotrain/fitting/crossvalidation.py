@@ -6,6 +6,7 @@ train without these labels and predict them. The final model uses all labels.
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,15 @@ from cotrain.fitting.baseline import baseline_config, logistic_net, uses_logisti
 from cotrain.fitting.rivals import rivals_of
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
-from cotrain.progress import counted
+from cotrain.progress import counted, say
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
-from cotrain.storage.reading import read_arrays, reason
-from cotrain.storage.writing import write_whole
+from cotrain.storage.reading import arrays_of
+from cotrain.storage.rows import keep, kept
 from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
-from cotrain.types import UserError
 
-OURS = "method"
+OURS, FOLDS = "method", "cross_validation.folds"
 FEWEST = 10  # labelled images to test on; with fewer, an error says nothing
 
 
@@ -92,15 +92,17 @@ def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[
     if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
         return None
     trainers: dict[str, Trainer] = {**trainers_of(experiment), **rivals_of(experiment)}
-    path, found = run.folder / "cross_validation.npz", _read(run.folder / "cross_validation.npz")
+    path = run.folder / FOLDS
+    found = _read(path, run.split.hash, console)
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
         for name, train in trainers.items():
             key, shape = f"{name}/{number}", (len(fold.held), len(dataset.classes))
             if key not in found or not _are_logits(found[key], shape):
                 found[key] = train(fold.split, fold.held).numpy()
-        _write(path, found)
-    if len({len(found[f"{OURS}/{number}"]) for number in range(len(folds))}) > 1:
-        raise UserError(f"{path} is damaged (the folds have different heads); delete it to cross-validate again")
+        save_folds(path, found, run.split.hash)
+    if len({len(found[f"{OURS}/{number}"]) for number in range(len(folds))}) > 1:  # somebody else's
+        path.unlink()
+        return cross_validate(run, dataset, device, console)
     wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])
@@ -186,22 +188,23 @@ def paired_rates(ours: NDArray[np.float64], other: NDArray[np.float64]) -> tuple
     return float(low), float(high), bool(agrees and low * high > 0)
 
 
-def _read(path: Path) -> dict[str, NDArray]:
+def _read(path: Path, split: str, console: Console) -> dict[str, NDArray]:
     if not path.exists():
         return {}
-    try:
-        return read_arrays(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({reason(error)}); delete it to cross-validate again") from error
+    with suppress(ValueError):
+        if (content := kept(path, split)) is not None:
+            return arrays_of(content)
+    say(console, f"{path} was damaged: cross-validating again")
+    return {}
 
 
 def _are_logits(array: NDArray, shape: tuple[int, int]) -> bool:
-    """Of one or more heads, for so many images and classes."""
+    """Of one or more heads, for so many images and classes. A run folder may be somebody else's."""
     heads, *rest = array.shape or (0,)
     return array.dtype == np.float32 and heads > 0 and tuple(rest) == shape and bool(np.isfinite(array).all())
 
 
-def _write(path: Path, found: Mapping[str, NDArray]) -> None:
+def save_folds(path: Path, found: Mapping[str, NDArray], split: str) -> None:
     content = io.BytesIO()
     np.savez(content, **found)  # type: ignore[arg-type]
-    write_whole(path, content.getvalue())
+    keep(path, content.getvalue(), split)

@@ -5,8 +5,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cotrain.data.feature_table import Features
 from cotrain.data.workers import Workers
-from cotrain.inference.job_parts import Parts, Saver, unfinished
+from cotrain.inference.job_parts import Parts, unfinished
 from cotrain.inference.model import Model
 from cotrain.inference.prediction_table import (
     PATH,
@@ -84,8 +84,7 @@ class Job:
     def to_stdout(self) -> None:
         """Print the rows as they are predicted or, if they have to be sorted, at the end."""
         if self.below is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                parts = Parts(Path(folder))
+            with tempfile.TemporaryDirectory() as folder, closing(Parts(Path(folder), {})) as parts:
                 try:
                     self._fill(parts)
                 finally:  # a signal ends the job, and what was predicted is printed
@@ -115,31 +114,27 @@ class Job:
 
     def _fill(self, parts: Parts) -> int:
         """Predict what the parts lack and return how many images that was. After a signal, what is done is saved."""
-        saver = Saver(parts)
-        start = saver.end
-        if start > len(self.paths):
-            raise UserError(
-                f"{parts.folder} holds more predictions than there are {self.unit.many}; delete it to start again"
-            )
+        if parts.end < len(self.paths):
+            parts.end -= parts.end % files_at_once(self.model)  # damage may begin within a batch
+        start = parts.end
         with stop_requests() as stop:
             try:
                 for predicted in self._predicted(start):
-                    saver.add(predicted)
+                    parts.add(predicted)
                     if stop.asked:
                         break
             except KeyboardInterrupt:  # a second signal does not wait for the batch
-                saver.save()
+                parts.save()
                 raise
-            saver.save()
-        if saver.end < len(self.paths):
-            raise Interrupted(f"stopped after {saver.end:,} of {len(self.paths):,} {self.unit.many}")
-        return saver.end - start
+            parts.save()
+        if parts.end < len(self.paths):
+            raise Interrupted(f"stopped after {parts.end:,} of {len(self.paths):,} {self.unit.many}")
+        return parts.end - start
 
     def _rows(self, parts: Parts) -> Iterator[list[Row]]:
-        stored = partial(parts.read, len(self.model.classes))
         if self.below is None:
-            return in_order_of_paths(self.paths, stored, self.model.classes, self.first, self.unknown)
-        return least_confident_first(self.paths, stored, self.model.classes, self.below, self.first, self.unknown)
+            return in_order_of_paths(self.paths, parts.read, self.model.classes, self.first, self.unknown)
+        return least_confident_first(self.paths, parts.read, self.model.classes, self.below, self.first, self.unknown)
 
     def _write(self, parts: Parts, out: Path) -> tuple[int, int, int]:
         """Write the whole table and give it its name. Returns how many images are unreadable, deferred and unknown."""

@@ -1,36 +1,36 @@
 """The finished part of a prediction job, on disk: OUT.partial holds what `--resume` needs.
 
-job.json says which model, images and options the job has. Each rows-FIRST-END.npz holds the predictions of the images
-FIRST to END - 1. Every file is either complete or absent.
+job.json says which model, images and options the job has. What is damaged is predicted again.
 """
 
 import hashlib
-import io
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
+from numpy.typing import NDArray
 
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted, joined
 from cotrain.runs.interrupt import Interrupted
-from cotrain.storage.reading import read_arrays, read_json, reason
+from cotrain.storage.reading import read_json
 from cotrain.storage.regular import open_regular
-from cotrain.storage.writing import is_partial, names_in, write_json, write_whole
+from cotrain.storage.rows import INDEX, Rows, keyed
+from cotrain.storage.writing import is_partial, names_in, write_json
 from cotrain.types import UserError
 
-SECONDS = 10.0  # between two parts: the most that a kill loses
-ROWS = 16_384  # in a part, at most about
+SECONDS = 10.0  # the most that a kill loses
+ROWS = 16_384  # that are saved or read at once, about
+FORMAT = 2
 LOCK, JOB = ".lock", "job.json"
-NAME = re.compile(r"rows-(\d{12})-(\d{12})\.npz")
-ERRORS = TypeAdapter(list[tuple[int, str]])
+FILES = tuple(name + suffix for name in ("rows", "errors") for suffix in ("", INDEX))
+LONGEST_ERROR = 300  # characters
+TEXT = np.dtype(f"S{4 * LONGEST_ERROR}")
 WORDS = {  # how each fact of a job is named in an error message
     "model": "another model",
     "temperature": "another temperature of the model",
@@ -39,90 +39,78 @@ WORDS = {  # how each fact of a job is named in an error message
     "defer_below": "another --defer-below or --target-error",
     "unknown_below": "another --unknown-below",
     "batch": "another version of cotrain",
+    "format": "another version of cotrain",
 }
 
 
 class Parts:
-    """A folder of parts."""
+    """The predictions of the first images of a job, and why some of these images are unreadable, by their numbers."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def paths(self) -> list[tuple[int, Path]]:
-        """The end and the path of each part, from the first image on and without a gap."""
-        found = {first: (end, path) for path in self.files() for first, end in [_rows(path)] if first < end}
-        parts, end = [], 0
-        while end in found:
-            parts.append(found[end])
-            end = found[end][0]
-        return parts
-
-    def files(self) -> Iterator[Path]:
-        return (path for path in self.folder.iterdir() if NAME.fullmatch(path.name))
-
-    def keep_connected(self) -> int:
-        """Delete what comes after a gap, which a deleted part leaves, and return the number of finished images."""
-        parts = self.paths()
-        for path in {*self.files()} - {path for _, path in parts}:
-            path.unlink()
-        return parts[-1][0] if parts else 0
-
-    def write(self, first: int, predicted: Predicted) -> None:
-        content = io.BytesIO()
-        errors = json.dumps(list(predicted.errors.items())).encode()
-        np.savez_compressed(content, records=predicted.records, errors=np.frombuffer(errors, np.uint8))
-        write_whole(self.folder / f"rows-{first:012d}-{first + len(predicted):012d}.npz", content.getvalue())
-
-    def read(self, classes: int) -> Iterator[Predicted]:
-        """All parts, which were predicted by a model with so many classes."""
-        return (_read(path, classes) for _, path in self.paths())
-
-
-def _rows(path: Path) -> tuple[int, int]:
-    """The first row of a part and the row after its last, by its name."""
-    name = NAME.fullmatch(path.name)
-    assert name is not None
-    return int(name[1]), int(name[2])
-
-
-def _read(path: Path, classes: int) -> Predicted:
-    first, end = _rows(path)
-    try:
-        arrays = read_arrays(path)
-        records, errors = arrays["records"], ERRORS.validate_json(arrays["errors"].tobytes())
-        if records.dtype != RECORD or len(records) != end - first:
-            raise ValueError("it does not hold the predictions that its name says")
-        labels = records["label"]
-        if np.flatnonzero(labels == UNREADABLE).tolist() != [row for row, _ in errors]:
-            raise ValueError("its errors are not those of its unreadable files")
-        if labels.max() >= classes or labels.min() < UNREADABLE:
-            raise ValueError("it has a class that the model does not have")
-        return Predicted(records, dict(errors))
-    except (OSError, ValueError, KeyError) as error:
-        reasons = f"{path} is damaged ({reason(error)})"
-        raise UserError(f"{reasons}; delete it to predict that part again with --resume") from error
-
-
-class Saver:
-    """Collects batches and writes a part every few seconds."""
-
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.end = parts.keep_connected()
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        self.folder, job = folder, json.dumps(facts, sort_keys=True)
+        self.records = Rows(folder / "rows", RECORD, (1,), keyed(f"rows {job}"))
+        self.errors = Rows(folder / "errors", TEXT, (1,), keyed(f"errors {job}"))
+        for rows in (self.records, self.errors):
+            rows.drop_damaged()
+        self.end = self._end()
         self.waiting: list[Predicted] = []
         self.saved = time.monotonic()
 
+    def _end(self) -> int:
+        """The number of images up to the first one whose prediction is missing. Those after it are not used."""
+        lacking = np.flatnonzero(~_has(self.records, np.arange(len(self.records))))
+        end = int(lacking[0]) if len(lacking) else len(self.records)
+        for start in range(0, end, ROWS):
+            numbers = np.arange(start, min(start + ROWS, end))
+            unreadable = numbers[_read(self.records, numbers)["label"] == UNREADABLE]
+            if len(lacking := unreadable[~_has(self.errors, unreadable)]):
+                return int(lacking[0])
+        return end
+
     def add(self, predicted: Predicted) -> None:
+        """Keep a batch, every few seconds on disk."""
         self.waiting.append(predicted)
         if time.monotonic() - self.saved > SECONDS or sum(map(len, self.waiting)) >= ROWS:
             self.save()
 
     def save(self) -> None:
-        if self.waiting:
-            part = joined(self.waiting)
-            self.parts.write(self.end, part)
-            self.end += len(part)
+        part = joined(self.waiting)
+        errors = [text[:LONGEST_ERROR].encode(errors="surrogatepass") for text in part.errors.values()]
+        try:
+            _write(self.errors, self.end + np.array([*part.errors], np.int64), np.array(errors, TEXT))
+            _write(self.records, self.end + np.arange(len(part)), part.records)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.records.path}: {error.strerror}; make room and add --resume"
+            ) from error
+        self.end += len(part)
         self.waiting, self.saved = [], time.monotonic()
+
+    def read(self) -> Iterator[Predicted]:
+        for start in range(0, self.end, ROWS):
+            numbers = np.arange(start, min(start + ROWS, self.end))
+            records = _read(self.records, numbers)
+            unreadable = np.flatnonzero(records["label"] == UNREADABLE)
+            texts = [text.decode(errors="surrogatepass") for text in _read(self.errors, numbers[unreadable])]
+            yield Predicted(records, dict(zip(unreadable.tolist(), texts, strict=True)))
+
+    def close(self) -> None:
+        self.records.close()
+        self.errors.close()
+
+
+def _has(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.append(rows.digests != 0, False)[rows.places(numbers.astype(np.uint64))]
+
+
+def _read(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    return rows.read(rows.places(numbers.astype(np.uint64)))[:, 0]
+
+
+def _write(rows: Rows, numbers: NDArray[np.int64], values: NDArray[Any]) -> None:
+    if len(numbers):
+        rows.write(rows.add(numbers.astype(np.uint64)), values[:, None])
+        rows.save()
 
 
 def job_facts(model_file: Path, paths: Sequence[str], **options: Any) -> dict[str, Any]:
@@ -132,7 +120,7 @@ def job_facts(model_file: Path, paths: Sequence[str], **options: Any) -> dict[st
     images = hashlib.blake2b(digest_size=16)
     for path in paths:
         images.update(path.encode(errors="surrogatepass") + b"\0")
-    return {"model": model, "images": f"{len(paths)} {images.hexdigest()}", **options}
+    return {"format": FORMAT, "model": model, "images": f"{len(paths)} {images.hexdigest()}", **options}
 
 
 def partial_folder(out: Path) -> Path:
@@ -171,7 +159,8 @@ def unfinished(out: Path, facts: Mapping[str, Any], *, resume: bool) -> Iterator
         try:
             check_out(out, resume=resume)  # another process may have written rows in the meantime
             _check_same(folder, facts, resume=resume)
-            yield Parts(folder)
+            with closing(Parts(folder, facts)) as parts:
+                yield parts
         finally:
             lock.release()
     except Interrupted:
@@ -190,22 +179,20 @@ def _is_without_rows(folder: Path) -> bool:
 
 def _delete(folder: Path) -> None:
     left = [path for path in folder.iterdir() if is_partial(path.name)]  # by a process that was killed
-    for path in (*Parts(folder).files(), *left, folder / LOCK, folder / JOB):
+    for path in (*left, *(folder / name for name in (*FILES, LOCK, JOB))):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # it holds a file of somebody else
         folder.rmdir()
 
 
 def _check_same(folder: Path, facts: Mapping[str, Any], *, resume: bool) -> None:
-    path = folder / JOB
-    if not resume or (not path.exists() and not Parts(folder).paths()):  # new, or killed before this file was written
-        write_json(path, facts)
-        return
-    started = read_json(path)
-    if not isinstance(started, dict):
-        raise UserError(f"{path} is damaged; delete {folder} to start again")
-    if changed := [words for name, words in WORDS.items() if started.get(name) != facts.get(name)]:
+    path, started = folder / JOB, facts
+    if resume:
+        with suppress(UserError):  # it is damaged: what another job predicted has other digests
+            started = read if isinstance(read := read_json(path), dict) else facts
+    if changed := dict.fromkeys(words for name, words in WORDS.items() if started.get(name) != facts.get(name)):
         raise UserError(
             f"{folder} was started with {' and '.join(changed)}: repeat that command with --resume, or delete the "
             "folder to start again"
         )
+    write_json(path, facts)

@@ -184,10 +184,10 @@ class Rows:
 
     def all(self) -> NDArray[Any]:
         """All rows, as a map of the file that can be changed without changing the file."""
-        values = self._map()
+        values = self._map(mmap.ACCESS_COPY)
         for start in range(0, len(self), AT_ONCE):
             part = np.arange(start, min(start + AT_ONCE, len(self)))
-            if len(values) < len(self) or self._wrong(part, values[part]).any():
+            if len(values) < len(self) or self._wrong(part, values[start : start + AT_ONCE]).any():
                 raise self._damage()
         return values[: len(self)]
 
@@ -205,20 +205,23 @@ class Rows:
         return np.array([not digest or self.digest(row, key) != digest for row, (key, digest) in pairs], np.bool_)
 
     def _whole(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        values = self._map()
+        values = self._read_map()
         if len(places) and not 0 <= places.min() <= places.max() < min(len(self), len(values)):
             raise self._damage()
         return values[places]
 
-    def _map(self) -> NDArray[Any]:
-        if self.map is not None:
+    def _read_map(self) -> NDArray[Any]:
+        if self.map is not None and len(self.map) >= len(self):
             return self.map
-        if not (count := self._written()):
-            return np.empty((0, *self.shape), self.dtype)
-        content = mmap.mmap(self._file("rb").fileno(), 0, access=mmap.ACCESS_COPY)
-        found = np.ndarray((count, *self.shape), self.dtype, content)
+        found = self._map(mmap.ACCESS_READ)
         self.map = found if self.mapped else None
         return found
+
+    def _map(self, access: int) -> NDArray[Any]:
+        if not (count := self._written()):
+            return np.empty((0, *self.shape), self.dtype)
+        content = mmap.mmap(self._file("rb").fileno(), 0, access=access)
+        return np.ndarray((count, *self.shape), self.dtype, content)
 
     def _written(self) -> int:
         """The rows that the file has room for, whether or not they are there."""
@@ -241,7 +244,6 @@ class Rows:
         """Take the disk space of all rows."""
         wanted, file = len(self) * self.row_bytes, self._file("r+b")
         if self.lacking:
-            self.map = None
             if sys.platform == "linux":  # elsewhere a disk that another program fills is noticed only while writing
                 os.posix_fallocate(file.fileno(), 0, wanted)
             else:

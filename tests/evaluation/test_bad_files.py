@@ -15,14 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-import cotrain
-from cotrain import UserError
 from cotrain.cli.main import main
 from cotrain.data.label_table import read_table
-from cotrain.inference import job, job_parts, streaming
+from cotrain.inference import job_parts, streaming
+from cotrain.inference.job_parts import Parts
 from cotrain.inference.model import Predictions
 from cotrain.inference.prediction_table import columns, csv_writer, open_table, rows_of
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
+from cotrain.storage import rows as rows_module
 from cotrain.storage.cells import class_of, from_safe, from_safe_path, is_text
 from tests.evaluation.many import BATCH, rows, words
 from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
@@ -72,8 +72,8 @@ def test_ctrl_c_keeps_the_rows_made_so_far(times: int, many: Path, whole: dict[s
     done = Running(interrupted, words(many, out, "--workers", "0"), 4, times).wait()
     assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
     assert "resume with: cotrain predict" in done.stderr
-    (kept,) = (tmp_path / "preds.csv.partial").glob("rows-*.npz")
-    assert len(np.load(kept)["records"]) == BATCH * (4 if times == 1 else 3)
+    records = np.fromfile(tmp_path / "preds.csv.partial" / "rows.index", rows_module.RECORD)
+    assert np.count_nonzero(records["digest"]) == BATCH * (4 if times == 1 else 3)
     main(words(many, out, "--resume"))
     assert out.read_bytes() == whole["csv"]
 
@@ -89,42 +89,56 @@ def test_ctrl_c_prints_the_rows_made_so_far(more: list[str], many: Path, whole: 
     assert len(printed) == 100 and all(row in expected for row in printed)
 
 
-def part(labels: list[int], errors: bytes = b"[]", kind: np.dtype = RECORD) -> bytes:
-    file = io.BytesIO()
-    records = np.zeros(len(labels), kind)
-    if kind == RECORD:
-        records["label"] = labels
-    np.savez(file, records=records, errors=np.frombuffer(errors, np.uint8))
-    return file.getvalue()
+def predicted(labels: list[int]) -> Predicted:
+    """Every unreadable file (-1) has an error of its own."""
+    records = np.zeros(len(labels), RECORD)
+    records["label"], records["probability"] = labels, np.arange(len(labels)) / 10
+    errors = {row: f"cut off at byte {row}, caf\u00e9 \ud83d" for row, label in enumerate(labels) if label == -1}
+    return Predicted(records, errors)
 
 
-@pytest.mark.system
+def parts_in(folder: Path, facts: dict[str, int] | None = None) -> Parts:
+    return Parts(folder, facts or {"model": 1})
+
+
+def test_parts_are_read_back_and_continued(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path)
+    for labels in ([0, -1, 2], [1, -1]):
+        parts.add(predicted(labels))
+        parts.save()
+    parts.add(predicted([3]))  # and killed
+    again = parts_in(tmp_path)
+    assert again.end == 5
+    (read,) = again.read()
+    assert read.records["label"].tolist() == [0, -1, 2, 1, -1]
+    assert [*read.errors] == [1, 4] and read.errors[4] == predicted([1, -1]).errors[1]
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"PK",
-        part([0] * 99),
-        part([7] * 100),
-        part([-1] * 100),
-        part([0] * 100, b'[[3, "torn"]]'),
-        part([0] * 100, b"[" * 9000),
-        part([0] * 100, kind=np.dtype("f8")),
-    ],
+    ("name", "byte", "end"),
+    [("rows", 2 * RECORD.itemsize + 3, 2), ("rows.index", 3 * 16 + 8, 3), ("rows.index", 0, 0), ("errors", 9, 1)],
 )
-def test_a_damaged_part_is_named(content: bytes, many: Path, tmp_path: Path) -> None:
-    out = tmp_path / "preds.csv"
-    Running(interrupted, words(many, out, "--workers", "0"), 2, 1).wait()
-    (kept,) = (tmp_path / "preds.csv.partial").glob("rows-*.npz")
-    kept.write_bytes(content)
-    model = cotrain.load(many / "run")
-    with pytest.raises(UserError, match=r"rows-000000000000-000000000100\.npz is damaged .*; delete it to predict"):
-        list(job.Parts(kept.parent).read(len(model.classes)))
+def test_predictions_from_the_first_damaged_one_on_are_not_used(name: str, byte: int, end: int, tmp_path: Path) -> None:
+    parts = parts_in(tmp_path)
+    parts.add(predicted([0, -1, 2, 1, -1]))
+    parts.save()
+    content = bytearray((tmp_path / name).read_bytes())
+    content[byte] ^= 1
+    (tmp_path / name).write_bytes(content)
+    again = parts_in(tmp_path)
+    assert again.end == end
+    again.add(predicted([0, -1, 2, 1, -1])[end:])
+    again.save()
+    (read,) = parts_in(tmp_path).read()
+    assert read.records.tolist() == predicted([0, -1, 2, 1, -1]).records.tolist()
+    assert read.errors.keys() == {1, 4}
 
 
-def test_parts_with_other_names_are_left_alone(tmp_path: Path) -> None:
-    for name in ("rows-a-b.npz", "rows-000000000000-000000000000.npz", "rows-1-2-3.npz", "notes.txt"):
-        (tmp_path / name).touch()
-    assert job.Parts(tmp_path).paths() == []
+def test_predictions_of_another_job_are_not_used(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path)
+    parts.add(predicted([0, 1]))
+    parts.save()
+    assert parts_in(tmp_path, {"model": 2}).end == 0
 
 
 @pytest.mark.system

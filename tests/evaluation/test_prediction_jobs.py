@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -15,6 +16,7 @@ from cotrain import Dataset
 from cotrain.cli.main import main
 from cotrain.inference import job_parts, streaming
 from cotrain.inference.shards import Shard
+from cotrain.storage.rows import RECORD
 from tests.evaluation.many import BATCH, words
 from tests.processes import Done, Running, here, torchrun
 
@@ -50,7 +52,8 @@ def test_killed_again_and_again_the_table_has_the_same_bytes(
         arguments = words(many, out, *more, *(["--resume"] if number else []))
         assert stopped(arguments, SIGKILL, batches).returncode == -SIGKILL
         assert not out.exists()
-    assert len(list((tmp_path / f"preds.{suffix}.partial").glob("rows-*.npz"))) == 2 + 0 + 4
+    records = np.fromfile(tmp_path / f"preds.{suffix}.partial" / "rows.index", RECORD)
+    assert np.count_nonzero(records["digest"]) == (2 + 0 + 4) * BATCH
     main(words(many, out, *more, "--resume"))
     assert out.read_bytes() == whole[suffix]
     assert list(tmp_path.iterdir()) == [out]
@@ -127,14 +130,24 @@ def test_what_a_kill_left_before_the_first_row_does_not_block_the_same_command(
 
 
 @pytest.mark.system
-def test_a_deleted_part_is_predicted_again(many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
-    out = tmp_path / "preds.csv"
+def test_damaged_and_deleted_predictions_are_made_again(many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+    out, partial = tmp_path / "preds.csv", tmp_path / "preds.csv.partial"
     stopped(words(many, out), SIGINT, 6)
-    _, second, third, *_ = sorted((tmp_path / "preds.csv.partial").glob("rows-*.npz"))
-    second.unlink()
-    third.write_bytes(b"what a gap leaves behind is not used")
-    main(words(many, out, "--resume"))
-    assert out.read_bytes() == whole["csv"]
+    files = {path: path.read_bytes() for path in partial.iterdir() if path.name not in (".lock", "job.json")}
+    assert sorted(path.name for path in files) == ["errors", "errors.index", "rows", "rows.index"]
+    job = (partial / "job.json").read_bytes()
+    for path, content in files.items():
+        middle = len(content) // 2
+        for damage in (None, b"", b"x" * 3000, content[:middle], content[:middle] + b"~" + content[middle + 1 :]):
+            partial.mkdir(exist_ok=True)
+            for each, undamaged in files.items():
+                each.write_bytes(undamaged)
+            (partial / "job.json").write_bytes(job if damage else b"{")
+            path.unlink() if damage is None else path.write_bytes(damage)
+            main(words(many, out, "--resume"))
+            assert out.read_bytes() == whole["csv"]
+            assert [*tmp_path.iterdir()] == [out]
+            out.unlink()
 
 
 def test_shards_put_together_are_the_whole(many: Path, whole: dict[str, bytes], tmp_path: Path) -> None:

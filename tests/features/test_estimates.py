@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ import cotrain
 from cotrain import Dataset, UserError
 from cotrain.cli.main import main
 from cotrain.fitting import crossvalidation
+from cotrain.fitting.crossvalidation import FOLDS, save_folds
 from cotrain.inference.model import how_calibrated, promised_threshold
 from cotrain.model import MultiHead
 from cotrain.report.page import Subject, page, show
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT, read_outputs
+from cotrain.storage.reading import arrays_of
+from cotrain.storage.rows import keep, kept
 from cotrain.training.experiment import Experiment
 from tests.features.tiny import CONFIG, small_data
 from tests.report.reading import Read, words
@@ -41,20 +45,26 @@ def fitted(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> cotrain.F
     return cotrain.fit(data, out=tmp_path_factory.mktemp("runs") / "run", config=ESTIMATED)
 
 
+def folds_in(folder: Path) -> dict[str, np.ndarray]:
+    content = kept(folder / FOLDS, Run.open(folder).split.hash)
+    assert content is not None
+    return arrays_of(content)
+
+
 def test_the_error_is_recomputed_from_what_each_fold_predicted(fitted: cotrain.Fitted, data: Dataset) -> None:
     run, checked = Run.open(fitted.folder), fitted.result["cross_validation"]
     assert len(run.split.labelled) == 16 and not run.split.test, "all labels are used"
     assert fitted.result["test_error"] is None and checked["images"] == 16
     folds = crossvalidation.folds_of(run.split, data.labels, 2, 2, run.config.run.seed)
-    with np.load(fitted.folder / "cross_validation.npz") as found:
-        for name, one in checked["errors"].items():
-            wrong = []
-            for number, fold in enumerate(folds):
-                logits = torch.from_numpy(found[f"{name}/{number}"])
-                predicted = logits.double().softmax(-1).mean(0).argmax(-1)
-                wrong += (predicted != data.labels[fold.held]).tolist()
-            assert one["error"] == pytest.approx(100 * np.mean(wrong))
-            assert one["low"] <= one["error"] <= one["high"]
+    found = folds_in(fitted.folder)
+    for name, one in checked["errors"].items():
+        wrong = []
+        for number, fold in enumerate(folds):
+            logits = torch.from_numpy(found[f"{name}/{number}"])
+            predicted = logits.double().softmax(-1).mean(0).argmax(-1)
+            wrong += (predicted != data.labels[fold.held]).tolist()
+        assert one["error"] == pytest.approx(100 * np.mean(wrong))
+        assert one["low"] <= one["error"] <= one["high"]
     assert [*checked["errors"]] == ["method", "labelled_only", "logistic_regression"]
 
 
@@ -129,14 +139,36 @@ def test_finished_folds_are_not_repeated(
     assert again.result["cross_validation"] == fitted.result["cross_validation"]
 
 
-def test_folds_with_other_heads_are_damage(fitted: cotrain.Fitted, data: Dataset, tmp_path: Path) -> None:
+def cut_off(path: Path, found: dict[str, np.ndarray], split: str) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def of_another_split(path: Path, found: dict[str, np.ndarray], split: str) -> None:
+    save_folds(path, {key: np.zeros_like(array) for key, array in found.items()}, "another")
+
+
+def no_arrays(path: Path, found: dict[str, np.ndarray], split: str) -> None:
+    keep(path, b"no arrays", split)
+
+
+def other_heads(path: Path, found: dict[str, np.ndarray], split: str) -> None:
+    save_folds(path, {**found, "method/1": found["method/1"][:1]}, split)
+
+
+def other_types(path: Path, found: dict[str, np.ndarray], split: str) -> None:
+    save_folds(path, {key: np.array("text") for key in found}, split)
+
+
+@pytest.mark.parametrize("damage", [cut_off, of_another_split, no_arrays, other_heads, other_types])
+def test_damaged_folds_are_trained_again(
+    damage: Callable[..., None], fitted: cotrain.Fitted, data: Dataset, tmp_path: Path
+) -> None:
+    """Wherever the folder of the run comes from."""
     shutil.copytree(fitted.folder, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
-    path = tmp_path / "run" / "cross_validation.npz"
-    with np.load(path) as found:
-        np.savez(path, **{**found, "method/1": found["method/1"][:1]})
-    with pytest.raises(UserError, match=rf"^{path} is damaged \(the folds have different heads\); delete it to cross"):
-        cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED, resume=True)
+    damage(tmp_path / "run" / FOLDS, folds_in(fitted.folder), Run.open(fitted.folder).split.hash)
+    again = cotrain.fit(data, out=tmp_path / "run", config=ESTIMATED, resume=True)
+    assert again.result["cross_validation"] == fitted.result["cross_validation"]
 
 
 def test_too_few_labels_for_an_estimate(data: Dataset, tmp_path: Path) -> None:

@@ -267,14 +267,6 @@ def test_there_is_nothing_to_resume_in_what_a_killed_start_left(left: str, toy: 
         cotrain.fit(toy, out=tmp_path, resume=True)
 
 
-def test_cross_validation_that_was_damaged_says_what_to_delete(folder: Path) -> None:
-    from cotrain.fitting.crossvalidation import _read
-
-    (folder / "cross_validation.npz").write_bytes(np.arange(3).tobytes())
-    with pytest.raises(UserError, match=r"cross_validation\.npz is damaged .*; delete it to cross-validate again"):
-        _read(folder / "cross_validation.npz")
-
-
 @pytest.mark.parametrize(
     ("array", "whole"),
     [

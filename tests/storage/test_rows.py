@@ -53,6 +53,14 @@ def test_rows_that_are_not_saved_are_missing(filled: Rows, tmp_path: Path) -> No
     np.testing.assert_array_equal(rows_in(tmp_path).read([6]), VALUES[:1])
 
 
+def test_what_was_added_after_a_read_can_be_read(filled: Rows) -> None:
+    filled.read([0])
+    places = filled.add(np.arange(1000, 3000, dtype=np.uint64))
+    filled.write(places, np.ones((2000, 2)))
+    filled.save()
+    assert filled.read(places).all()
+
+
 @pytest.mark.parametrize("byte", [0, 9, 47])
 def test_a_changed_byte_costs_its_row(byte: int, filled: Rows, tmp_path: Path) -> None:
     content = bytearray(filled.path.read_bytes())
