@@ -155,7 +155,7 @@ class Decoding:
                 headers[row] = kinds.setdefault(tuple(header), len(kinds))
         counts = np.bincount(headers[headers != UNREADABLE], minlength=len(kinds))
         shape = _choose_shape(list(kinds), counts, size)
-        places, hashes = self._pixels(keys, shape, headers != UNREADABLE, errors)
+        hashes = self._pixels(keys, shape, headers != UNREADABLE, errors)
         return Facts(
             shape=(len(self.listing), *shape),
             names=joined(self.listing.paths),
@@ -163,25 +163,23 @@ class Decoding:
             kinds=list(kinds),
             headers=headers,
             hashes=hashes,
-            places=places,
+            keys=keys,
             errors=dict(sorted(errors.items())),
         )
 
     def _known(self, keys: NDArray[np.uint64]) -> tuple[dict[Header, int], NDArray[np.int32]]:
         """The kinds of headers, and the header of each file that has not changed since the last time."""
-        headers = np.full(len(keys), UNKNOWN, np.int32)
-        if (old := self.copy.facts()) is None:
-            return {}, headers
-        before = dict(zip(_keys(old.paths, old.stamps).tolist(), old.headers.tolist(), strict=True))
-        for row, key in enumerate(keys.tolist()):
-            header = before.get(key, UNKNOWN)
-            headers[row] = UNKNOWN if header == UNREADABLE else header
-        return {kind: number for number, kind in enumerate(old.kinds)}, headers
+        if (old := self.copy.facts()) is None or not len(old.keys):
+            return {}, np.full(len(keys), UNKNOWN, np.int32)
+        order = np.argsort(old.keys)
+        before = order[np.searchsorted(old.keys, keys, sorter=order).clip(max=len(order) - 1)]
+        same = (old.keys[before] == keys) & (old.headers[before] != UNREADABLE)
+        return {kind: number for number, kind in enumerate(old.kinds)}, np.where(same, old.headers[before], UNKNOWN)
 
     def _pixels(
         self, keys: NDArray[np.uint64], shape: tuple[int, int, int], readable: NDArray[np.bool_], errors: dict[str, str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Decode what is missing. Returns the place of each image and the hash of its pixels; 0: unreadable."""
+    ) -> NDArray[np.uint64]:
+        """Decode what is missing. Returns the hash of each image; 0: unreadable."""
         rows = self.copy.rows(shape)
         if len(rows) > GARBAGE * len(keys):  # most of it belongs to files that are gone
             with suppress(OSError):
@@ -207,7 +205,7 @@ class Decoding:
             rows.write(np.array([place]), blank)
         rows.save()
         rows.close()
-        return places, hashes
+        return hashes
 
     def _answers(
         self, rows: NDArray[np.int64], what: str, places: NDArray[np.int64] | None = None, **task: Any

@@ -31,7 +31,7 @@ class Facts:
     hashes: NDArray[np.uint64] = field(
         default_factory=lambda: np.zeros(0, np.uint64)
     )  # of the pixels; 0 for an unreadable file
-    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # rows of the file of pixels
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # in the file of pixels
     errors: Mapping[str, str] = field(default_factory=dict)  # path -> why it is unreadable
 
     @property
@@ -54,7 +54,7 @@ class Facts:
             stamps=self.stamps,
             headers=self.headers,
             hashes=self.hashes,
-            places=self.places,
+            keys=self.keys,
         )
         return file.getvalue()
 
@@ -72,7 +72,7 @@ def unpacked(content: bytes) -> Facts:
             stamps=arrays["stamps"],
             headers=arrays["headers"],
             hashes=arrays["hashes"],
-            places=arrays["places"],
+            keys=arrays["keys"],
             **_plain(parse_json(arrays["plain"].tobytes())),
         )
     )

@@ -40,7 +40,7 @@ class ImageFile:
         self.shape = facts.shape
         self.rows = image_rows(path, self.shape[1:])
         self.hashes = facts.hashes if len(facts.hashes) else np.zeros(len(self), np.uint64)
-        self.places = facts.places if len(facts.places) else np.arange(len(self))
+        self.places = self.rows.places(facts.keys) if len(facts.keys) else np.arange(len(self))
 
     @property
     def bytes(self) -> int:
@@ -49,7 +49,7 @@ class ImageFile:
     @property
     def is_whole(self) -> bool:
         """Whether the file holds the images that the facts say. Pixels are checked when they are first read."""
-        if len(self) and self.places.max() >= len(self.rows):
+        if (self.places < 0).any():
             return False
         blank = content_hash(np.zeros(self.shape[1:], np.uint8))
         return np.array_equal(self.rows.digests[self.places], np.where(self.hashes == 0, blank, self.hashes))

@@ -94,7 +94,9 @@ class Rows:
 
     def _load(self) -> None:
         count = self.index_path.stat().st_size // RECORD.itemsize if self.index_path.exists() else 0
-        self.index = np.memmap(self.index_path, RECORD, "r", shape=(count,)) if count else np.empty(0, RECORD)
+        self.index = np.asarray(
+            np.memmap(self.index_path, RECORD, "r", shape=(count,)) if count else np.empty(0, RECORD)
+        )
         self.checked = np.zeros(count, np.bool_)
 
     def __len__(self) -> int:
@@ -165,10 +167,13 @@ class Rows:
             self._mark(dict.fromkeys(places.tolist(), 0))
 
     def _mark(self, digests: dict[int, int]) -> None:
+        places = np.fromiter(digests, np.int64)
+        first = int(places.min())
+        records = np.array(self.index[first : int(places.max()) + 1])
+        records["digest"][places - first] = np.fromiter(digests.values(), np.uint64)
         with open(self.index_path, "r+b") as file:
-            for place, digest in digests.items():
-                file.seek(place * RECORD.itemsize + 8)
-                file.write(digest.to_bytes(8, "little"))
+            file.seek(first * RECORD.itemsize)
+            file.write(records.tobytes())
             file.flush()
             os.fsync(file.fileno())
 
@@ -200,9 +205,9 @@ class Rows:
         return wrong
 
     def _wrong(self, places: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.bool_]:
-        values, records = np.ascontiguousarray(values), self.index[places].tolist()
-        pairs = zip(values, records, strict=True)
-        return np.array([not digest or self.digest(row, key) != digest for row, (key, digest) in pairs], np.bool_)
+        keys, expected, digest = self.keys[places].tolist(), self.index["digest"][places], self.digest
+        found = np.fromiter(map(digest, np.ascontiguousarray(values), keys), np.uint64, len(keys))
+        return (found != expected) | (expected == 0)
 
     def _whole(self, places: NDArray[np.int64]) -> NDArray[Any]:
         values = self._read_map()
@@ -213,7 +218,7 @@ class Rows:
     def _read_map(self) -> NDArray[Any]:
         if self.map is not None and len(self.map) >= len(self):
             return self.map
-        found = self._map(mmap.ACCESS_READ)
+        found = self._map(mmap.ACCESS_COPY)
         self.map = found if self.mapped else None
         return found
 
