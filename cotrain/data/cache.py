@@ -89,8 +89,10 @@ class Copy:
         facts = self.facts()
         if facts is None or not np.array_equal(facts.stamps, listing.stamps) or facts.names != joined(listing.paths):
             return None
-        found = self.images(facts)
-        return found if found.is_whole and not _any_readable(self.folder, found) else None
+        with suppress(OSError):
+            found = self.images(facts)
+            return found if found.is_whole and not _any_readable(self.folder, found) else None
+        return None
 
     def remove_others(self, facts: Facts) -> None:
         """Files of images of an earlier size. On Windows, they stay while another process reads them."""

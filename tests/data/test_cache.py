@@ -116,6 +116,15 @@ def test_a_damaged_copy_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 assert seen == []
 
 
+@pytest.mark.parametrize("name", ["facts", "12x12x3", "12x12x3.index"])
+def test_a_copy_that_cannot_be_opened_is_one_line(name: str, tmp_path: Path) -> None:
+    path = copied(open_data(by_class(tmp_path / "photos"), memory=0)).path.with_name(name)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match="cannot"):
+        open_data(tmp_path / "photos")
+
+
 def test_the_copy_of_another_folder_is_not_used(tmp_path: Path) -> None:
     """Somebody put its files in the place of ours: the images have the same size and other pixels."""
     ours, theirs = (copied(open_data(by_class(tmp_path / name), memory=0)) for name in ("ours", "theirs"))
