@@ -7,6 +7,7 @@ from cotrain.cli.options import Flag
 from cotrain.cli.result_table import result_table
 from cotrain.data import is_openable, open_data
 from cotrain.fitting.evaluate import evaluate
+from cotrain.inference.model import model_of
 from cotrain.progress import terminal
 from cotrain.runs.run import Run
 from cotrain.training.experiment import Prepared
@@ -51,5 +52,6 @@ def evaluate_command(
     if data is None and not is_openable(source):
         raise UserError(opened.data_missing)
     dataset = open_data(source, settings, memory=memory, console=console)
-    dataset = Prepared(opened.config, dataset, console=console, augmented=False).with_bank(dataset)
-    console.print(result_table(opened, evaluate(opened, dataset)))
+    prepared = Prepared(opened.config, dataset, console=console, augmented=False)
+    dataset = prepared.with_bank(dataset)
+    console.print(result_table(opened, evaluate(opened, dataset, model=model_of(opened, trunk=prepared.trunk))))

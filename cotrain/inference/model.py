@@ -206,8 +206,11 @@ def model_trained(net: MultiHead, config: Config, dataset: Dataset, inputs: Inpu
     )
 
 
-def model_of(run: Run, device: str | None = None) -> Model:
-    """The model of a finished run that is open already, by default on the device that the run was trained on."""
+def model_of(run: Run, device: str | None = None, trunk: Trunk | None = None) -> Model:
+    """The model of a finished run that is open already, by default on the device that the run was trained on.
+
+    `trunk` is the run's own, if it is built already.
+    """
     path, config = run.model_path, run.config
     if not path.exists():
         raise UserError(f"{run.folder} is not finished: it has no {path.name} yet; resume with: {run.resume_command}")
@@ -216,7 +219,7 @@ def model_of(run: Run, device: str | None = None) -> Model:
     load_weights(net, tensors, path)
     net = net.to(pick_device(device or config.run.device)).channels_last().eval().requires_grad_(False)
     height, width = facts.size
-    trunk = build_trunk(config, len(facts.classes), (height, width, facts.channels))
+    trunk = trunk or build_trunk(config, len(facts.classes), (height, width, facts.channels))
     if trunk is None and not facts.mean:
         raise UserError(f"{path} is damaged: it does not say how pixels are normalised")
     if trunk is not None and facts.trunk not in (None, trunk.weights):

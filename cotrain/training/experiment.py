@@ -125,10 +125,6 @@ class Experiment:
         """Another method or other heads on the same inputs: the trunk and its views are those of this experiment."""
         return Experiment(config, self.given, self.split, self.device, self.ranks, prepared=self.prepared)
 
-    def with_labels(self, dataset: Dataset, split: Split) -> "Experiment":
-        """Other labels of the same images."""
-        return Experiment(self.config, dataset, split, self.device, self.ranks, prepared=self.prepared)
-
     def alone(self) -> "Experiment":
         """The same in this process only, whatever the other ranks do."""
         return Experiment(self.config, self.given, self.split, self.device, prepared=self.prepared)
