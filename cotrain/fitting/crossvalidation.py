@@ -102,7 +102,7 @@ def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[
         save_folds(path, found, run.split.hash)
     if len({len(found[f"{OURS}/{number}"]) for number in range(len(folds))}) > 1:  # somebody else's
         path.unlink()
-        return cross_validate(run, dataset, device, console)
+        return cross_validate(run, experiment, console)
     wrong = {name: mistakes(name, folds, found, dataset.labels, config.run.ensemble) for name in trainers}
     once = [number for number, fold in enumerate(folds) if fold.repeat == 0]
     rows = np.concatenate([folds[number].held for number in once])

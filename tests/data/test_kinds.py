@@ -19,7 +19,10 @@ EVERY = np.arange(8)
 
 
 def banked(shape: tuple[int, int, int]) -> Bank:
-    return Bank(Path("nowhere"), EVERY, shape, weak=1, strong=1)
+    features = np.zeros((len(EVERY), *shape), np.float16)
+    return Bank(
+        Path("nowhere"), EVERY.astype(np.uint64), shape, weak=1, strong=1, read=lambda name, rows: features[rows]
+    )
 
 
 def test_images() -> None:
