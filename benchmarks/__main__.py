@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks import busy, folder, views
-from cotrain.bench.table import Bench, Row
+from benchmarks.step.table import Bench, Row
 from cotrain.config.recipes import recipe_named
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from cotrain.bench.race import race
-from cotrain.bench.worker import Task
+from cotrain.comparison.race import race
+from cotrain.comparison.step_worker import Task
 from cotrain.config.recipes import recipe_named
 from cotrain.openmp import SPINS
 

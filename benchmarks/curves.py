@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from benchmarks.__main__ import RESULTS, markdown
-from cotrain.bench.race import race
-from cotrain.bench.table import Bench
-from cotrain.bench.worker import Task, made_up_images
+from benchmarks.step.table import Bench
+from cotrain.comparison.race import race
+from cotrain.comparison.step_worker import Task, made_up_images
 from cotrain.config.recipes import recipe_named
 from cotrain.data.imagefile import image_rows
 

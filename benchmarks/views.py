@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.step.pillow import apply
 from cotrain.augment import OPS, PRESETS, draw_op, pixels
 from cotrain.augment.policy import PAPER_RANGES
-from cotrain.bench.pillow import apply
-from cotrain.bench.worker import made_up_images
+from cotrain.comparison.step_worker import made_up_images
 from cotrain.training.allocator import keep_freed_memory
 
 BATCH = 448

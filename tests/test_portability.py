@@ -43,7 +43,7 @@ for impossible in (lambda: __import__("fcntl"), lambda: os.open(".", os.O_RDONLY
     except (ImportError, PermissionError, AttributeError) as error:
         print("refused:", type(error).__name__)
 
-import cotrain.bench.worker, cotrain.comparison.studies
+import cotrain.comparison.step_worker, cotrain.comparison.studies
 from cotrain.cli.main import main
 
 short = ["--steps", "3", "--optim.labelled", "4", "--optim.unlabelled", "4", "--run.checkpoint_every", "2"]

@@ -10,7 +10,6 @@ import torch
 from cyclopts import App, CycloptsError, Parameter
 from rich.table import Table
 
-from cotrain.cli.bench import bench_command
 from cotrain.cli.compare import compare_command
 from cotrain.cli.data import data_app
 from cotrain.cli.describe import describe_command, settings_table
@@ -48,7 +47,6 @@ app.command(predict_command, name="predict")
 app.command(export_command, name="export")
 app.command(describe_command, name="describe")
 app.command(data_app)
-app.command(bench_command, name="bench")
 app.command(compare_command, name="compare")
 app.command(report_command, name="report")
 app.command(study_command, name="study")

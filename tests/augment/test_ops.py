@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
+from benchmarks.step.pillow import apply
 from cotrain.augment import OPS, Policy, draw_op, pixels
-from cotrain.bench.pillow import apply
 
 from .pictures import KINDS, SIZES, batches, picture
 

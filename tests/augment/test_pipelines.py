@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from benchmarks.step.pillow import recipes, view
 from cotrain.augment import PRESETS, Draw, Policy, draw_plain, draw_strong, draw_weak, normalised, pixels
-from cotrain.bench.pillow import recipes, view
 
 from .pictures import KINDS, batches, picture
 

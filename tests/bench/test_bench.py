@@ -12,14 +12,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.step.__main__ import advice, shown
+from benchmarks.step.bare import Bare
+from benchmarks.step.pillow import normalised_by_pillow, recipes
+from benchmarks.step.table import Bench, Row
+from benchmarks.step.worker import released
 from cotrain import recipe_named
 from cotrain.augment import PRESETS, draw_strong, normalised
-from cotrain.bench.bare import Bare
-from cotrain.bench.pillow import normalised_by_pillow, recipes
-from cotrain.bench.race import Timing, race
-from cotrain.bench.table import Bench, Row
-from cotrain.bench.worker import Task, drawn, made_up_images, released, training_steps
-from cotrain.cli.bench import advice, shown
+from cotrain.comparison.race import Timing, race
+from cotrain.comparison.step_worker import Task, drawn, made_up_images, training_steps
 from cotrain.config.recipes import as_released
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.step import autocast
@@ -132,9 +133,9 @@ def test_freed_memory_is_kept_when_asked() -> None:
 
 @pytest.mark.slow
 def test_the_command_measures_everything_and_advises() -> None:
-    changes = ["--optim.labelled", "4", "--optim.unlabelled", "4", "--size", "16", "--turns", "1"]
+    changes = ["--set", "optim.labelled=4", "--set", "optim.unlabelled=4", "--size", "16", "--turns", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "cotrain", "bench", *changes], capture_output=True, text=True, timeout=900
+        [sys.executable, "-m", "benchmarks.step", *changes], capture_output=True, text=True, timeout=900
     )
     assert (done.returncode, done.stderr) == (0, "")
     for name in (

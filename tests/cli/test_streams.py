@@ -93,7 +93,6 @@ assert open("file", "rb").read() == b""
         ("report", "run", "--out", ""),
         ("report", "run", "--data", ""),
         ("compare", "digits", "--out", ""),
-        ("bench", "--out", ""),
         ("study", ""),
         ("data", "check", ""),
         ("data", "show", "digits", "--out", ""),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.step.pillow import recipes, view
 from cotrain import Config, Dataset, UserError
 from cotrain.augment import PRESETS, Draw, Policy, draw_plain, draw_strong, draw_weak, joined
-from cotrain.bench.pillow import recipes, view
 from cotrain.data.bank import PLAIN, view_names
 from cotrain.trunk import building
 from tests.features.tiny import (

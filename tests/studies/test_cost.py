@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cotrain import UserError, recipe_named
-from cotrain.bench.race import Timing
+from cotrain.comparison.race import Timing
 from cotrain.comparison.studies import cost, study
 from cotrain.comparison.studies.cost import EFFORTS, NETWORKS, Cost, read_measured
 

@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from rich.console import Console
 
-from cotrain.bench.race import race
-from cotrain.bench.worker import Task
 from cotrain.comparison.case import differing_settings
+from cotrain.comparison.race import race
 from cotrain.comparison.results_table import Table
+from cotrain.comparison.step_worker import Task
 from cotrain.comparison.study import Study, StudyOptions
 from cotrain.comparison.study_figures import times_next_to_paper
 from cotrain.comparison.study_output import STUDY, StudyReport

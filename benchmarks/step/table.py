@@ -1,4 +1,4 @@
-"""The table of `cotrain bench`: a step compared with its lower bound, the released code, and other settings."""
+"""The table of this benchmark: a step compared with its lower bound, the released code, and other settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from cotrain.bench.race import Timing, race
-from cotrain.bench.worker import Task
+from benchmarks.step.worker import PROGRAM
+from cotrain.comparison.race import Timing, race
+from cotrain.comparison.step_worker import Task
 from cotrain.config import Config
 from cotrain.config.recipes import as_released
 from cotrain.device import check_compiler, pick_device, pick_precision
@@ -72,13 +73,13 @@ class Bench:
         return replace(self.task, config=self.config.changed(changes).model_dump())
 
     def versus(self, what: str, other: str, ours: Task, others: Task, target: float | None = None) -> Row:
-        timings = race({"ours": ours, "others": others}, self.turns)
+        timings = race({"ours": ours, "others": others}, self.turns, program=PROGRAM)
         return Row(what, other, timings["ours"], timings["others"], target)
 
     def limit(self) -> Row:
         """The step against its bare convolutions and batch-norms: at 0.8 the step takes 1.25 times as long."""
         row = self.versus("step", "its bare convolutions and batch-norms", self.task, self._doing("bare"), 0.8)
-        share = race({"profile": self._doing("profile")}, turns=1)["profile"].last
+        share = race({"profile": self._doing("profile")}, turns=1, program=PROGRAM)["profile"].last
         gflop = row.others.first["gflop"]
         return replace(
             row,
@@ -91,7 +92,8 @@ class Bench:
         readings = as_released(self.config).model_copy(update={"augment": self.config.augment})
         theirs = replace(self._doing("released"), config=readings.model_dump(), keep_memory=False)
         row = self.versus("step", "released computation", self.task, theirs, target)
-        joint = race({"joint": replace(self.task, config=readings.model_dump())}, turns=1)["joint"].first
+        task = replace(self.task, config=readings.model_dump())
+        joint = race({"joint": task}, turns=1, program=PROGRAM)["joint"].first
         difference = joint["supervised"] + joint["unsupervised"] - row.others.first["loss"]
         return replace(row, note=f"first loss in joint mode differs by {abs(difference):.1g}")
 

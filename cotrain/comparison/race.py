@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from cotrain.bench.worker import Answer, Task
+from cotrain.comparison.step_worker import Answer, Task
 from cotrain.types import UserError
+
+STEPS = "cotrain.comparison.step_worker"
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Timing:
 class Worker:
     """A process that repeats its task as often as requested."""
 
-    def __init__(self, task: Task) -> None:
-        command = [sys.executable, "-P", "-m", "cotrain.bench.worker"]
+    def __init__(self, task: Task, program: str) -> None:
+        alone = ["-P"] if program == STEPS else []  # other programs are in the current folder
+        command = [sys.executable, *alone, "-m", program]
         stderr = subprocess.DEVNULL if task.what == "profile" else None  # torch's profiler prints to it
         self.spins = {} if task.spins is None else {"GOMP_SPINCOUNT": task.spins}
         self.busy = task.beside
@@ -99,10 +102,15 @@ def busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
-def race(tasks: Mapping[str, Task], turns: int = 5, turn_seconds: float = 1.0) -> dict[str, Timing]:
-    """Time all tasks in turns of about equal length. The first repetitions of each process do not count."""
+def race(
+    tasks: Mapping[str, Task], turns: int = 5, turn_seconds: float = 1.0, program: str = STEPS
+) -> dict[str, Timing]:
+    """Time all tasks in turns of about equal length. The first repetitions of each process do not count.
+
+    `program` is the module that carries out a task.
+    """
     with ExitStack() as running:
-        workers = {name: running.enter_context(Worker(task)) for name, task in tasks.items()}
+        workers = {name: running.enter_context(Worker(task, program)) for name, task in tasks.items()}
         first = {name: worker.run(1) for name, worker in workers.items()}
         times = {name: max(1, round(turn_seconds / worker.run(1).seconds)) for name, worker in workers.items()}
         seconds: dict[str, list[float]] = {name: [] for name in workers}

@@ -1,14 +1,15 @@
-"""`cotrain bench`: how fast a recipe trains on this machine, and which settings would make it faster."""
+"""How fast a recipe trains on this machine, and which settings would make it faster: `python -m benchmarks.step`."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import torch
-from cyclopts import Parameter, validators
+from cyclopts import App, Parameter, validators
 
-from cotrain.bench.table import ROUTED, Bench, Row
+from benchmarks.step.table import ROUTED, Bench, Row
 from cotrain.cli.options import Changes, Flag, parse_changes
 from cotrain.config.recipes import RECIPES, recipe_named
 from cotrain.device import pick_device, pick_precision
@@ -17,10 +18,12 @@ from cotrain.progress import clock, counted, say, terminal
 from cotrain.storage.writing import write_json
 from cotrain.types import UserError
 
+app = App(name="benchmarks.step")
 FASTER = 1.05  # a smaller gain may be noise
 
 
-def bench_command(
+@app.default
+def bench(
     recipe: str = "small32",
     *,
     size: str = "32",
@@ -54,9 +57,9 @@ def bench_command(
     config, known = recipe_named(recipe).changed(parse_changes(changes)), RECIPES[recipe]
     side = config.changed({"data.size": size}).data.size
     if side is None:
-        raise UserError("bench needs a --size, such as 32 or 48x64")
+        raise UserError("this needs a --size, such as 32 or 48x64")
     height, width = map(int, side.split("x"))
-    bench = Bench(config, (height, width, known.channels), classes or known.classes, turns)
+    steps = Bench(config, (height, width, known.channels), classes or known.classes, turns)
     console = terminal()
     device = pick_device(config.run.device)
     precision = str(pick_precision(config.run.precision, device)).removeprefix("torch.")
@@ -67,13 +70,13 @@ def bench_command(
         f"{torch.get_num_threads()} threads, torch {torch.__version__}",
     )
     say(console, f"{'':46}{'ours ms':>9}{'other ms':>10}   other / ours (medians)  GB")
-    comparisons = bench.comparisons(compile) + [partial(bench.views, kind) for kind in ("strong", "weak")]
+    comparisons = steps.comparisons(compile) + [partial(steps.views, kind) for kind in ("strong", "weak")]
     rows = []
     for compare in counted(comparisons, len(comparisons), "comparing", console):
         rows.append(compare())
         for line in shown(rows[-1]):
             say(console, line)
-    for line in advice(bench, rows):
+    for line in advice(steps, rows):
         say(console, line)
     if out is not None:
         write_json(out, [row.as_dict() for row in rows])
@@ -107,3 +110,10 @@ def advice(bench: Bench, rows: Sequence[Row]) -> Iterator[str]:
     seconds, steps = rows[0].ours.median, bench.config.optim.steps
     total = clock(steps * seconds)
     yield f"{steps:,} steps of {seconds:.3g} s take {total} here, not counting the labelled-only baseline"
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except UserError as error:
+        sys.exit(f"benchmarks.step: {error}")

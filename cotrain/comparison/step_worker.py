@@ -1,6 +1,4 @@
-"""A process that repeats training steps, or what they are compared with, and reports how long they took.
-
-    python -m cotrain.bench.worker
+"""A process that repeats training steps and reports how long they took: `race` starts it.
 
 The first line of its input is a `Task`; the worker answers when everything is built. Each further line is a number of
 repetitions. It is a separate process because some settings apply to a whole process, and to measure its own memory.
@@ -9,34 +7,28 @@ repetitions. It is a separate process because some settings apply to a whole pro
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import torch
-from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
-from cotrain.augment import draw_strong, draw_weak, normalised
-from cotrain.bench.bare import Bare
-from cotrain.bench.pillow import normalised_by_pillow, recipes
-from cotrain.bench.released import released_steps
 from cotrain.config import Config
 from cotrain.data import Dataset, draw_split, from_arrays
 from cotrain.data.imagefacts import Facts
 from cotrain.data.imagefile import ImageFile
 from cotrain.device import pick_device
+from cotrain.model.trust import Trust
 from cotrain.runs.log import Window
 from cotrain.training.allocator import keep_freed_memory
 from cotrain.training.experiment import Experiment
 from cotrain.training.spinning import sleeping_when_busy
-from cotrain.training.step import autocast
 from cotrain.types import UserError
 
+Work = Callable[[int], dict[str, float]]  # repeats the task so many times and returns facts about the last time
 ENDLESS = 10**9  # steps: more than any benchmark takes
 
 
@@ -61,13 +53,14 @@ class Answer:
     facts: dict[str, float]
 
 
-def main() -> None:
+def main(work_of: Mapping[str, Callable[[Task, Config], Work]]) -> None:
     task = Task(**json.loads(sys.stdin.readline()))
     try:
         torch.set_num_threads(task.threads)
         if task.keep_memory:
             keep_freed_memory()
-        work = WORK[task.what](task, Config.parse(task.config).changed({"optim.steps": ENDLESS}))
+        config = Config.parse(task.config).with_trust(Trust.USER)  # who named the network in the process that asks
+        work = work_of[task.what](task, config.changed({"optim.steps": ENDLESS}))
     except (UserError, RuntimeError, MemoryError) as error:
         print(json.dumps({"error": str(error).partition("\n")[0]}), flush=True)
         return
@@ -89,9 +82,6 @@ def peak_memory() -> float:
 
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-
-
-Work = Callable[[int], dict[str, float]]  # repeats the task so many times and returns facts about the last time
 
 
 def made_up(task: Task) -> Dataset:
@@ -135,82 +125,7 @@ def training_steps(task: Task, config: Config) -> Work:
     return work
 
 
-def released(task: Task, config: Config) -> Work:
-    return released_steps(drawn(task, config))
-
-
-def bare(task: Task, config: Config) -> Work:
-    """Only the convolutions and batch-norms of the step."""
-    training = drawn(task, config).start()
-    device = training.source.device
-    recorded = Bare.record(
-        training.state.net, lambda: training.update(training.source.batch(0)), autocast(config, device)
-    )
-
-    def work(steps: int) -> dict[str, float]:
-        for _ in range(steps):
-            recorded.run()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return {"gflop": recorded.gflop}
-
-    return work
-
-
-def profiled(task: Task, config: Config) -> Work:
-    """Training steps, and the fraction of their time spent in convolutions and in batch-norm."""
-    steps_of, on_gpu = training_steps(task, config), pick_device(config.run.device).type == "cuda"
-
-    def work(steps: int) -> dict[str, float]:
-        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as recorded:
-            steps_of(steps)
-        times = {
-            event.key: event.self_device_time_total if on_gpu else event.self_cpu_time_total
-            for event in recorded.key_averages()
-        }
-
-        def share(of: str) -> float:
-            return sum(time for key, time in times.items() if of in key) / sum(times.values())
-
-        return {"convolutions": share("convolution"), "batch_norm": share("batch_norm")}
-
-    return work
-
-
-def views(task: Task, config: Config, kind: str, by: str) -> Work:
-    """One batch of views on one thread; `task.images` is the batch size."""
-    torch.set_num_threads(1)
-    height, width, channels = task.shape
-    images = torch.from_numpy(made_up_images(task.images, height, width, channels))
-    rows, draw = np.arange(task.images), draw_strong if kind == "strong" else draw_weak
-    mean, std = [0.5] * channels, [0.25] * channels
-
-    def ours() -> Tensor:
-        decided = draw(config.augment, task.images, height, width, np.random.default_rng(0))
-        return normalised(images, rows, decided, config.augment, mean, std)
-
-    known = recipes(draw(config.augment, task.images, height, width, np.random.default_rng(0)))
-    by_pillow = partial(normalised_by_pillow, images, rows, known, config.augment, mean, std)
-
-    def work(times: int) -> dict[str, float]:
-        for _ in range(times):
-            made = ours() if by == "kernel" else by_pillow()
-        return {"mean": made.mean().item()}
-
-    return work
-
-
-WORK: dict[str, Callable[[Task, Config], Work]] = {
-    "step": training_steps,
-    "released": released,
-    "bare": bare,
-    "profile": profiled,
-    **{
-        f"{kind} views, {by}": partial(views, kind=kind, by=by)
-        for kind in ("strong", "weak")
-        for by in ("kernel", "Pillow")
-    },
-}
+WORK: Mapping[str, Callable[[Task, Config], Work]] = {"step": training_steps}
 
 if __name__ == "__main__":
-    main()
+    main(WORK)

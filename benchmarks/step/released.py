@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.step.pillow import normalised_by_pillow, recipes
 from cotrain.augment import Draw
-from cotrain.bench.pillow import normalised_by_pillow, recipes
 from cotrain.data import Source
 from cotrain.data.inputs import ImageInputs
 from cotrain.training.experiment import Experiment
