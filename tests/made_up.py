@@ -1,6 +1,7 @@
 """Finished runs without any training: the outputs and log that a test wants, with an untrained network."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from cotrain.data import draw_split, from_features
 from cotrain.evaluation.calibration import fitted_on
 from cotrain.networks import build_network
 from cotrain.runs.checkpoint import write_tensors
+from cotrain.runs.result import Result
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs, read_outputs, write_outputs
+from cotrain.storage.writing import write_json
 
 SETTINGS = {"optim.steps": 100, "data.test_share": 0.0}
 
@@ -73,11 +76,23 @@ def made_up_run(
     if run.split.valid:
         facts["temperature"] = fitted_on(read_outputs(run.scores_path)["valid"], config.run.ensemble)
     facts |= {"versions": {"cotrain": "0.1.0", "torch": "2.13.0"}, "parameters": 123456, "device": "cpu", "leaks": 0}
-    run.finish(facts | (result or {}))
+    run.finish(Result.parse(facts | (result or {}), folder))
     if alone is not None:
         baseline = _written(run.baseline_folder, config, dataset, alone, None, seed=2)
         baseline.log_path.write_text('{"step": 100, "unlabelled_error": 40.0}\n')
-        baseline.finish({"test_error": 50.0})
+        baseline.finish(Result.parse({"test_error": 50.0}, folder))
+    return run
+
+
+def with_result(run: Run, **changes: Any) -> Run:
+    """The same run with these keys of its result.json changed."""
+    return rewritten(run, {**(run.result or {}), **changes})
+
+
+def rewritten(run: Run, content: Mapping[str, Any]) -> Run:
+    """The same run with another result.json, as somebody may have edited it."""
+    write_json(run.folder / "result.json", content)
+    run.written.result = None
     return run
 
 

@@ -23,7 +23,7 @@ from cotrain.cli.streams import prepare_streams
 from cotrain.cli.study import studies_table, study_command
 from cotrain.config import settings_of
 from cotrain.config.recipes import recipe_named
-from cotrain.fitting.fit import versions
+from cotrain.fitting.summary import versions
 from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted, ignore_stopping, stop_like_ctrl_c
 from cotrain.storage.reading import reason

@@ -23,6 +23,7 @@ from cotrain.inference.prediction_table import PARQUET, import_pyarrow
 from cotrain.inference.shards import WHOLE, Shard
 from cotrain.progress import terminal
 from cotrain.runs.interrupt import Interrupted
+from cotrain.runs.result import UNKNOWN
 from cotrain.runs.run import Run
 from cotrain.training.distributed import job_size, own_rank
 from cotrain.types import Unit, UserError
@@ -113,7 +114,7 @@ def predict_command(
 def _remarks(request: "Request", prediction: Prediction, use: str) -> Iterator[str]:
     """Which model predicted, and how far its numbers can be trusted."""
     if prediction.folder != request.run:
-        result = Run.open(request.run).result or {}
+        result = Run.open(request.run).result or UNKNOWN
         why = f", which was {how_better(result, prediction.model.config.unit)}" if use == BETTER else ""
         yield f"using {prediction.folder.name}{why}"
     yield how_calibrated(prediction.folder)

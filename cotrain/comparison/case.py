@@ -129,7 +129,7 @@ def result_of(case: Case, comparison: Comparison, plan: Mapping[str, Length]) ->
         if len(finished) == case.trainings:
             runs = [Run.open(comparison.run_folder(contender, seed)) for contender in case.contenders]
             outputs[seed] = together([run.outputs(len(comparison.dataset.classes)) for run in runs])
-            parameters = finished[0]["parameters"]
+            parameters = finished[0].training.parameters or 0
     return CaseResult(case, outputs, parameters, plan[case.name], comparison.base.run.ensemble, comparison.dataset.unit)
 
 

@@ -24,6 +24,7 @@ from cotrain.device import pick_device
 from cotrain.fitting.fit import Job, trained
 from cotrain.methods import METHODS, method_class
 from cotrain.progress import clock, say
+from cotrain.runs.result import Result
 from cotrain.runs.run import Busy, Run
 from cotrain.runs.tracking import has_figures
 from cotrain.training.checks import check_batches, check_trainable
@@ -230,7 +231,7 @@ class Comparison:
         figures = wanted.track != "tensorboard" or has_figures(folder)
         return self.result(contender, seed) is not None and page and figures
 
-    def result(self, contender: Contender, seed: int) -> dict[str, Any] | None:
+    def result(self, contender: Contender, seed: int) -> Result | None:
         folder = self.run_folder(contender, seed)
         return Run.open(folder).result if (folder / "result.json").exists() else None
 
@@ -268,34 +269,42 @@ class Comparison:
             for contender in self.contenders
         }
         first, last = self.contenders[0].name, f"median of last {self.base.run.test_evaluations} %"
+        errors = {name: by_seed(each, lambda result: result.test.error) for name, each in results.items()}
         columns = {
             "method": [*results],
-            "test error %": [spread(values(each, "test_error")) for each in results.values()],
+            "test error %": [spread([*each.values()]) for each in errors.values()],
             "n": [str(len(each)) for each in results.values()],
-            last: [spread(values(each, "median_test_error")) for each in results.values()],
-            f"against {first}": [
-                "" if name == first else paired(by_seed(results[first], "test_error"), by_seed(each, "test_error"))
-                for name, each in results.items()
-            ],
-            "parameters": [f"{each[min(each)]['parameters']:,}" if each else "" for each in results.values()],
+            last: [spread(values(each, lambda result: result.test.median_error)) for each in results.values()],
+            f"against {first}": ["" if name == first else paired(errors[first], each) for name, each in errors.items()],
+            "parameters": [_parameters(each) for each in results.values()],
             "optimiser": [config.optim.summary for config in self.configs.values()],
             f"step / {BASELINE_METHOD}": [f"{plan[name].cost:.1f}" for name in results],
             "steps": [f"{plan[name].steps:,}" for name in results],
-            "time": [clock(statistics.mean(values(each, "seconds"))) if each else "" for each in results.values()],
-            "ECE %": [spread(values(each, "ece")) for each in results.values()],
+            "time": [_mean_time(each) for each in results.values()],
+            "ECE %": [spread(values(each, lambda result: result.test.ece)) for each in results.values()],
         }
         if not self.base.run.test_evaluations:
             del columns[last]
         return Table(columns)
 
 
-def by_seed(results: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, float]:
-    """The values of the seeds that have one, in the order of the seeds."""
-    return {seed: result[name] for seed, result in sorted(results.items()) if result[name] is not None}
+def by_seed(results: Mapping[int, Result], number: Callable[[Result], float | None]) -> dict[int, float]:
+    """The numbers of the seeds that have one, in the order of the seeds."""
+    numbers = {seed: number(result) for seed, result in sorted(results.items())}
+    return {seed: each for seed, each in numbers.items() if each is not None}
 
 
-def values(results: Mapping[int, Mapping[str, Any]], name: str) -> list[float]:
-    return [*by_seed(results, name).values()]
+def values(results: Mapping[int, Result], number: Callable[[Result], float | None]) -> list[float]:
+    return [*by_seed(results, number).values()]
+
+
+def _parameters(results: Mapping[int, Result]) -> str:
+    return f"{results[min(results)].training.parameters or 0:,}" if results else ""
+
+
+def _mean_time(results: Mapping[int, Result]) -> str:
+    seconds = values(results, lambda result: result.training.seconds)
+    return clock(statistics.mean(seconds)) if seconds else ""
 
 
 def compare(

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from cotrain.evaluation.head_stats import Heads, heads_of
 from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.selective import Answered, RiskCoverage, answered_from, risk_coverage
 from cotrain.ops import ensemble_probabilities
+from cotrain.runs.result import CalibrationAt, CalibrationByKind, Calibrations
 from cotrain.runs.scores import Outputs
 
 
@@ -74,9 +74,10 @@ class Results:
         return self.calibrated[0].numbers.ece
 
     @property
-    def calibration(self) -> dict[str, Any]:
-        """All calibration metrics by kind of temperature, as stored in result.json."""
-        return {"ensemble": _by_kind(self.calibrated), "heads": [_by_kind(head) for head in self.calibrated_heads]}
+    def calibration(self) -> Calibrations:
+        """All calibration metrics."""
+        heads = [_by_kind(head) for head in self.calibrated_heads]
+        return Calibrations(ensemble=_by_kind(self.calibrated), heads=heads)
 
     @cached_property
     def risk(self) -> RiskCoverage:
@@ -108,5 +109,6 @@ class Results:
         return confusion.by_class(self.confused)
 
 
-def _by_kind(rows: list[Calibrated]) -> dict[str, dict[str, float]]:
-    return {one.kind: {"temperature": one.temperature, **asdict(one.numbers)} for one in rows}
+def _by_kind(rows: list[Calibrated]) -> CalibrationByKind:
+    found = {one.kind: CalibrationAt(temperature=one.temperature, **asdict(one.numbers)) for one in rows}
+    return CalibrationByKind.model_validate(found)

@@ -1,47 +1,24 @@
 """Did the unlabelled images help? Compares a run with its baseline on the same test images."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.run import LABELLED_ONLY
+from cotrain.runs.result import BaselineName, Result, Verdict, Word
 from cotrain.runs.scores import Outputs
 from cotrain.types import Unit, UserError
 
 RESAMPLES = 10_000
-UNCLEAR = "no clear difference"
 CHANCE = 0.05  # the highest allowed probability of "helped" or "hurt" if there is no difference
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The errors of the baseline and of the run in percent, and their difference with its 95 % confidence interval."""
-
-    labelled_only: float
-    error: float
-    difference: float
-    low: float
-    high: float
-    word: str  # helped, no clear difference, or hurt
-    against: str = LABELLED_ONLY  # the baseline
-
-    @property
-    def few(self) -> bool:
-        """Whether the interval excludes zero but too few images differ for the sign test to agree."""
-        return self.word == UNCLEAR and self.low * self.high > 0
-
-
-def how_better(result: Mapping[str, Any], unit: Unit) -> str:
+def how_better(result: Result, unit: Unit) -> str:
     """How the baseline that a run uses instead of its method turned out to be better, in words."""
-    if result.get("cross_validation"):
+    if result.cross_validation:
         return "clearly better in cross-validation"
-    compared = result.get("validation")  # older versions did not keep it, and used only what was clearly better
-    clearly = "clearly " if compared is None or compared["word"] == "hurt" else ""
+    compared = result.validation  # older versions did not keep it, and used only what was clearly better
+    clearly = "clearly " if compared is None or compared.word == "hurt" else ""
     return f"{clearly}better on the validation {unit.many}"
 
 
@@ -52,7 +29,7 @@ def sign_test(worse: int, better: int) -> float:
     return min(1.0, 2 * float(bdtr(min(worse, better), worse + better, 0.5)))
 
 
-def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED_ONLY) -> Verdict:
+def verdict(ours: Outputs, baseline: Outputs, rule: str, against: BaselineName = "labelled_only") -> Verdict:
     """A paired bootstrap over the test images: both runs are scored on the same resampled images.
 
     If only a few images separate the two runs, the bootstrap interval is too narrow, so a sign test must agree.
@@ -62,7 +39,7 @@ def verdict(ours: Outputs, baseline: Outputs, rule: str, against: str = LABELLED
     wrong, baseline_wrong = is_wrong(ours, rule), is_wrong(baseline, rule)
     lost, gained = int((wrong & ~baseline_wrong).sum()), int((~wrong & baseline_wrong).sum())
     low, high = paired_interval(lost, gained, len(wrong))
-    word = UNCLEAR
+    word: Word = "no clear difference"
     if lost + gained and sign_test(lost, gained) < CHANCE:
         word = "helped" if high < 0 else "hurt" if low > 0 else word
     return Verdict(

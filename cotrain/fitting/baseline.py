@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +20,14 @@ from cotrain.methods.supervised import Supervised
 from cotrain.model import MultiHead
 from cotrain.model.pretrained import Standardise
 from cotrain.networks import build_network
+from cotrain.runs.result import BaselineName, Result, Training
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.training.experiment import Experiment
 from cotrain.training.logistic import fit_logistic
 from cotrain.training.loop import train
 from cotrain.training.state import measure_features, write_model
+
+Baselines = dict[BaselineName, "Baseline"]
 
 
 def has_baseline(config: Config, split: Split, kind: Kind) -> bool:
@@ -72,12 +74,8 @@ class Baseline:
     """A finished baseline. One that an earlier process trained has no network here."""
 
     run: Run
-    result: Mapping[str, Any]
+    result: Result
     net: MultiHead | None
-
-    @property
-    def numbers(self) -> dict[str, float | None]:
-        return {"error": self.result["test_error"], "seconds": self.result.get("seconds")}
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
@@ -86,7 +84,7 @@ class Baseline:
         return {name: tensor.cpu() for name, tensor in self.net.state_dict().items()}
 
 
-def fit_baselines(run: Run, experiment: Experiment, console: Console) -> dict[str, Baseline]:
+def fit_baselines(run: Run, experiment: Experiment, console: Console) -> Baselines:
     """Train the baselines in folders of their own inside the run."""
 
     def labelled_only(baseline: Run) -> tuple[MultiHead | None, float]:
@@ -105,7 +103,8 @@ def fit_baselines(run: Run, experiment: Experiment, console: Console) -> dict[st
         seconds = experiment.ranks.from_first(fit)
         return (nets[0] if nets else None), seconds
 
-    found = {LABELLED_ONLY: _fitted(run, LABELLED_ONLY, baseline_config(run.config), labelled_only, experiment)}
+    found: Baselines = {}
+    found[LABELLED_ONLY] = _fitted(run, LABELLED_ONLY, baseline_config(run.config), labelled_only, experiment)
     if uses_logistic(experiment):
         found[LOGISTIC] = _fitted(run, LOGISTIC, logistic_config(run.config), logistic, experiment)
     return found
@@ -113,18 +112,19 @@ def fit_baselines(run: Run, experiment: Experiment, console: Console) -> dict[st
 
 def _fitted(
     run: Run,
-    name: str,
+    name: BaselineName,
     config: Config,
     fit: Callable[[Run], tuple[MultiHead | None, float]],
     experiment: Experiment,
 ) -> Baseline:
     ranks, folder = experiment.ranks, run.folder / name
 
-    def finish(baseline: Run, net: MultiHead | None, seconds: float) -> dict[str, Any]:
+    def finish(baseline: Run, net: MultiHead | None, seconds: float) -> Result:
         assert net is not None  # this is the first rank
         model = model_trained(net, baseline.config, experiment.dataset, experiment.inputs, experiment.trunk)
+        training = Training(steps=config.optim.steps, seconds=round(seconds, 1))
         found = evaluate(baseline, experiment.dataset, model=model, keep=True)
-        result = {**found, "steps": config.optim.steps, "seconds": round(seconds, 1)}
+        result = found.model_copy(update={"training": training})
         baseline.finish(result)
         return result
 

@@ -7,9 +7,9 @@ train without these labels and predict them. The final model uses all labels.
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from cotrain.fitting.rivals import rivals_of
 from cotrain.model import MultiHead
 from cotrain.ops import ensemble_probabilities
 from cotrain.progress import counted, say
+from cotrain.runs.result import Against, Compared, CrossValidation, EstimatedError, Word
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.reading import arrays_of
@@ -34,7 +35,8 @@ from cotrain.storage.rows import keep, kept
 from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
 
-OURS, FOLDS = "method", "cross_validation.folds"
+OURS: Final = "method"
+FOLDS = "cross_validation.folds"
 FEWEST = 10  # labelled images to test on; with fewer, an error says nothing
 
 
@@ -43,15 +45,6 @@ class Fold:
     repeat: int
     split: Split  # without the labels of `held`
     held: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An error in percent over the held-out labels, with its 95 % confidence interval."""
-
-    error: float
-    low: float
-    high: float
 
 
 def is_cross_validated(config: Config, kind: Kind) -> bool:
@@ -80,7 +73,7 @@ def folds_of(split: Split, labels: Tensor, folds: int, repeats: int, seed: int) 
     return found
 
 
-def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[dict[str, Any], Outputs] | None:
+def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[CrossValidation, Outputs] | None:
     """Errors of the method and its baselines over held-out labels; None if there are too few labels to tell.
 
     Also the method's outputs for each held-out label, from the first repeat.
@@ -91,7 +84,7 @@ def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[
     folds = folds_of(run.split, dataset.labels, config.run.folds, config.run.repeats, config.run.seed)
     if len({row for fold in folds for row in fold.held.tolist()}) < FEWEST:
         return None
-    trainers: dict[str, Trainer] = {**trainers_of(experiment), **rivals_of(experiment)}
+    trainers: dict[Compared, Trainer] = {**trainers_of(experiment), **rivals_of(experiment)}
     path = run.folder / FOLDS
     found = _read(path, run.split.hash, console)
     for number, fold in counted(enumerate(folds), len(folds), "cross-validating: fold", console):
@@ -114,7 +107,7 @@ def cross_validate(run: Run, experiment: Experiment, console: Console) -> tuple[
 Trainer = Callable[[Split, NDArray[np.int64]], Tensor]  # split, rows -> logits (H, n, C)
 
 
-def trainers_of(experiment: Experiment) -> dict[str, Trainer]:
+def trainers_of(experiment: Experiment) -> dict[Compared, Trainer]:
     """How the method and each baseline are trained on a fold: as the final models, with fewer labels.
 
     Only in this process, whatever the other ranks do.
@@ -128,7 +121,7 @@ def trainers_of(experiment: Experiment) -> dict[str, Trainer]:
         return trained
 
     alone, config = experiment.alone(), experiment.config
-    trainers = {OURS: outputs(trained_net, alone)}
+    trainers: dict[Compared, Trainer] = {OURS: outputs(trained_net, alone)}
     if config.method.views.any_unlabelled:
         trainers[LABELLED_ONLY] = outputs(trained_net, alone.with_config(baseline_config(config)))
     if uses_logistic(experiment):
@@ -149,32 +142,32 @@ def mistakes(
     return wrong
 
 
-def summary(wrong: Mapping[str, Mapping[int, Sequence[bool]]], repeats: int, folds: int) -> dict[str, Any]:
-    """What result.json says: the errors, and whether a baseline is clearly better than the method."""
+def summary(wrong: Mapping[Compared, Mapping[int, Sequence[bool]]], repeats: int, folds: int) -> CrossValidation:
+    """The errors, and whether a baseline is clearly better than the method."""
     rates = {name: np.array([np.mean(each) for each in rows.values()]) for name, rows in wrong.items()}
-    estimates = {name: asdict(estimate(rate)) for name, rate in rates.items()}
     baselines = [name for name in rates if name != OURS]
     best = min(baselines, key=lambda name: rates[name].mean(), default=None)
     against = None
     if best is not None:
         low, high, clear = paired_rates(rates[OURS], rates[best])
         difference = 100 * float((rates[OURS] - rates[best]).mean())
-        word = "no clear difference" if not clear else "helped" if difference < 0 else "hurt"
-        against = {"baseline": best, "difference": difference, "low": low, "high": high, "word": word}
-    return {
-        "images": len(rates[OURS]),
-        "folds": folds // repeats,
-        "repeats": repeats,
-        "errors": estimates,
-        "against": against,
-    }
+        word: Word = "no clear difference" if not clear else "helped" if difference < 0 else "hurt"
+        against = Against(baseline=best, difference=difference, low=low, high=high, word=word)
+    return CrossValidation(
+        images=len(rates[OURS]),
+        folds=folds // repeats,
+        repeats=repeats,
+        errors={name: estimate(rate) for name, rate in rates.items()},
+        against=against,
+    )
 
 
-def estimate(rates: NDArray[np.float64]) -> Estimate:
+def estimate(rates: NDArray[np.float64]) -> EstimatedError:
     """The mean over images, and Wilson's interval for as many images: repeats do not make more of them."""
     mean, images = float(rates.mean()), len(rates)
     bounds = [error_interval(whole, images) for whole in (int(np.floor(mean * images)), int(np.ceil(mean * images)))]
-    return Estimate(100 * mean, min(bounds[0][0], bounds[1][0]), max(bounds[0][1], bounds[1][1]))
+    low, high = min(bounds[0][0], bounds[1][0]), max(bounds[0][1], bounds[1][1])
+    return EstimatedError(error=100 * mean, low=low, high=high)
 
 
 def paired_rates(ours: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float, bool]:

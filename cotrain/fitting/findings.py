@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from cotrain.audit.suspects import Suspect, suspects_of
 from cotrain.data import Dataset
 from cotrain.inference.model import Model
 from cotrain.ops import ensemble_probabilities
+from cotrain.runs.result import ClassShare, StrangerSummary, SuspectSummary
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.runs.scores import Outputs
 from cotrain.storage.cells import class_cell, csv_line, safe_path
@@ -56,8 +56,16 @@ class Strangers:
         return len(self.belonging.held_out)
 
 
-def findings(run: Run, experiment: Experiment, model: Model, held_out: Outputs | None) -> dict[str, Any]:
-    """Write the two lists and what `predict` needs, and return what result.json says of them.
+@dataclass(frozen=True)
+class Findings:
+    strangers: StrangerSummary
+    suspect_labels: SuspectSummary
+    class_shares: list[ClassShare]
+    warnings: list[str]
+
+
+def findings(run: Run, experiment: Experiment, model: Model, held_out: Outputs | None) -> Findings:
+    """Write the two lists and what `predict` needs, and return their summary.
 
     `held_out` are the outputs for labelled images of heads trained without their labels, if there are any.
     """
@@ -80,23 +88,21 @@ def findings(run: Run, experiment: Experiment, model: Model, held_out: Outputs |
         *many_disputed(suspects, len(known.rows)),
         *without_pseudo_labels(predicted, dataset),
     ]
-    return {
-        "strangers": {
-            "estimated_share": estimated,
-            "clear": clear,
-            "left_out": int(left_out.sum()),
-            "smallest_rate": smallest_rate(found.labels),
-            "held_out": found.held_out,
-        },
-        "suspect_labels": {
-            "listed": len(suspects),
-            "disputed": sum(one.disputed for one in suspects),
-            "distrusted": 0 if (weights := chosen.used.weights) is None else int((weights < 0.5).sum()),
-            "held_out": known is held_out,
-        },
-        "class_shares": _shares(shares, dataset.classes, np.bincount(predicted, minlength=classes)),
-        "warnings": warnings,
-    }
+    strangers = StrangerSummary(
+        estimated_share=float(estimated),
+        clear=clear,
+        left_out=int(left_out.sum()),
+        smallest_rate=smallest_rate(found.labels),
+        held_out=found.held_out,
+    )
+    labels = SuspectSummary(
+        listed=len(suspects),
+        disputed=sum(one.disputed for one in suspects),
+        distrusted=0 if (weights := chosen.used.weights) is None else int((weights < 0.5).sum()),
+        held_out=known is held_out,
+    )
+    by_class = _shares(shares, dataset.classes, np.bincount(predicted, minlength=classes))
+    return Findings(strangers, labels, by_class, warnings)
 
 
 def strangers_of(run: Run, experiment: Experiment, model: Model, held_out: Outputs | None = None) -> Strangers:
@@ -132,9 +138,9 @@ def _classes(logits: Tensor, rule: str) -> NDArray[np.int64]:
     return ensemble_probabilities(logits, rule).argmax(dim=-1).numpy()
 
 
-def _shares(shares: Estimated, classes: Sequence[str], counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _shares(shares: Estimated, classes: Sequence[str], counts: NDArray[np.int64]) -> list[ClassShare]:
     return [
-        {"class": name, "share": share, "low": low, "high": high, "pseudo_labels": count}
+        ClassShare(name=name, share=share, low=low, high=high, pseudo_labels=count)
         for name, share, low, high, count in zip(
             classes, *(each.tolist() for each in (shares.share, shares.low, shares.high, counts)), strict=True
         )

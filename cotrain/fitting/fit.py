@@ -1,43 +1,36 @@
 """From data to a finished run: split, labelled-only baseline, training, and one evaluation on the test images."""
 
-import platform
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL
-import torch
 from rich.console import Console
 
-from cotrain.audit.duplicates import leaks
 from cotrain.config import Config
 from cotrain.config.defaults import configured_for_fit, opened
 from cotrain.data import Dataset, Split, draw_split, is_openable
 from cotrain.data.settings import OF_SPLITS
-from cotrain.device import pick_device, pick_precision
+from cotrain.device import pick_device
 from cotrain.fitting.baseline import fit_baselines, has_baseline
 from cotrain.fitting.crossvalidation import cross_validate, is_cross_validated
-from cotrain.fitting.evaluate import evaluate, verdict_of
-from cotrain.fitting.findings import findings
-from cotrain.fitting.messages import estimate, heading, seen_before, title_of
-from cotrain.inference.model import METHOD, Model, better_model_of, fitted_temperature, model_trained
+from cotrain.fitting.messages import estimate, heading, title_of
+from cotrain.fitting.summary import result_of
+from cotrain.inference.model import Model, better_model_of, model_trained
 from cotrain.model.own import OwnNetwork, own_network
 from cotrain.model.trust import Trust, is_import_path, is_importable
 from cotrain.progress import say
 from cotrain.runs.interrupt import Interrupted
-from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, is_unused, reserve_folder
+from cotrain.runs.result import Result
+from cotrain.runs.run import LABELLED_ONLY, Run, is_unused, reserve_folder
 from cotrain.training.checks import check_batches, check_trainable
 from cotrain.training.distributed import Ranks, process_group
 from cotrain.training.experiment import Experiment, Prepared
 from cotrain.training.loop import train
 from cotrain.training.selection import known_shares
-from cotrain.training.state import State
 from cotrain.types import UserError
 
 WORTH_ESTIMATING = 200  # steps
@@ -45,10 +38,10 @@ WORTH_ESTIMATING = 200  # steps
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished run: its folder, the contents of result.json, and the model."""
+    """A finished run: its folder, its result, and the model."""
 
     folder: Path
-    result: Mapping[str, Any]
+    result: Result
     run: Run
 
     @property
@@ -152,13 +145,13 @@ class Job:
     seconds_after: float  # time that the remaining runs will take
 
 
-def trained(run: Run, experiment: Experiment, console: Console, *, part_of: Job | None = None) -> Mapping[str, Any]:
+def trained(run: Run, experiment: Experiment, console: Console, *, part_of: Job | None = None) -> Result:
     """Train unless the run is finished, write its report, and return its result.
 
     A run that is part of a larger job prints only its progress.
     """
     ranks = experiment.ranks
-    result: Mapping[str, Any] | None = ranks.from_first(lambda: run.result)
+    result: Result | None = ranks.from_first(lambda: run.result)
     if part_of is None and result is None:
         for line in heading(run, experiment):
             say(console, line)
@@ -177,11 +170,9 @@ def trained(run: Run, experiment: Experiment, console: Console, *, part_of: Job 
     return result
 
 
-def _result(
-    run: Run, experiment: Experiment, console: Console, part_of: Job | None
-) -> tuple[Mapping[str, Any], Model | None]:
+def _result(run: Run, experiment: Experiment, console: Console, part_of: Job | None) -> tuple[Result, Model | None]:
     """Train and evaluate. The first rank also gets the model."""
-    dataset, ranks = experiment.dataset, experiment.ranks
+    ranks = experiment.ranks
     with _resumable(run, "the same command" if part_of else None):
         if part_of is None:
             begun = ranks.from_first(lambda: run.is_begun)
@@ -198,45 +189,16 @@ def _result(
         checked = ranks.from_first(lambda: cross_validate(run, experiment, console)) if wanted else None
         models: list[Model] = []
 
-        def finish() -> dict[str, Any]:
-            facts = _facts(run, experiment, state)
-            summary, held_out = checked or (None, None)
-            model = model_trained(state.average.net, run.config, dataset, experiment.inputs, experiment.trunk)
-            result = evaluate(run, dataset, model=model, keep=True, held_out=held_out)
-            for name in (LABELLED_ONLY, *baselines):
-                numbers = baselines[name].numbers if name in baselines else {}
-                result |= {f"{name}_{fact}": numbers.get(fact) for fact in ("error", "seconds")}
-            result |= {"verdict": verdict_of(run) if baselines else None, "cross_validation": summary, **facts}
-            on_validation = verdict_of(run, "valid") if baselines else None
-            result["validation"] = on_validation
-            result["used"] = better_model(summary, on_validation, from_scratch=not experiment.kind.on_features)
-            found = findings(run, experiment, model, held_out)
-            result["warnings"] += found.pop("warnings")
-            result |= found
-            result["warnings"] += [warning] if (warning := seen_before(run.config, dataset)) else []
+        def finish() -> Result:
+            model = model_trained(
+                state.average.net, run.config, experiment.dataset, experiment.inputs, experiment.trunk
+            )
+            result = result_of(run, experiment, state, model, baselines, checked)
             run.finish(result)
-            models.append(replace(model, temperature=fitted_temperature(result) or 1.0))
+            models.append(replace(model, temperature=result.temperature.value or 1.0))
             return result
 
         return ranks.from_first(finish), models[0] if models else None
-
-
-def better_model(
-    summary: Mapping[str, Any] | None, on_validation: Mapping[str, Any] | None = None, *, from_scratch: bool = False
-) -> str:
-    """The model that `predict` uses: the method's, unless a baseline was better on held-out labels.
-
-    These are the labels of cross-validation, or of the validation images. On pretrained features unlabelled images
-    usually help, so a baseline must be clearly better. From scratch they often do harm, and fewer mistakes are enough.
-    """
-    if summary is None:
-        if on_validation is None:
-            return METHOD
-        hurt = on_validation["word"] == "hurt" or (from_scratch and on_validation["difference"] > 0)
-        return on_validation["against"] if hurt else METHOD
-    against = summary["against"]
-    hurt = against is not None and against["word"] == "hurt" and against["baseline"] in (LABELLED_ONLY, LOGISTIC)
-    return against["baseline"] if hurt else METHOD
 
 
 @contextmanager
@@ -245,31 +207,6 @@ def _locked(run: Run, ranks: Ranks) -> Iterator[None]:
     with ExitStack() as held:
         ranks.from_first(lambda: held.enter_context(run.locked()))
         yield
-
-
-def _facts(run: Run, experiment: Experiment, state: State) -> dict[str, Any]:
-    """What is needed to interpret and reproduce a result."""
-    dataset, device = experiment.dataset, experiment.device
-    return {
-        "steps": state.step,
-        "seconds": round(state.seconds, 1),
-        "seed": run.config.run.seed,
-        "labels": len(run.split.labelled),
-        "unlabelled": len(run.split.unlabelled),
-        "labels_by_class": dataset.labels[list(run.split.labelled)].bincount(minlength=len(dataset.classes)).tolist(),
-        "classes": len(dataset.classes),
-        "method": run.config.method.name,
-        "parameters": sum(parameter.numel() for parameter in state.net.parameters()),
-        "split": run.split.hash,
-        "split_name": run.split.name,
-        "data": dataset.source or dataset.name,
-        "leaks": len(leaks(dataset, run.split)),
-        "device": str(device),
-        "precision": str(pick_precision(run.config.run.precision, device)).removeprefix("torch."),
-        "ranks": experiment.ranks.size,
-        "versions": {**versions(), **{package["package"]: package["version"] for package in run.packages.values()}},
-        "command": run.command,
-    }
 
 
 @contextmanager
@@ -308,14 +245,3 @@ def _start(out: str | Path | None, dataset: Dataset, config: Config, split: Spli
 def _resume(run: Run, dataset: Dataset, config: Config, split: Split | None) -> Run:
     run.check_data(dataset)
     return run.resumed(config, split or run.split)
-
-
-def versions() -> dict[str, str]:
-    return {
-        "cotrain": version("cotrain"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "pillow": PIL.__version__,
-        "numba": version("numba"),
-    }

@@ -3,6 +3,8 @@
 They are only compared with, by cross-validation: a run has no model of them to predict with.
 """
 
+from typing import Final
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,18 +12,20 @@ from torch import Tensor
 
 from cotrain.data import Split
 from cotrain.data.dataset import UNLABELLED
+from cotrain.runs.result import Compared
 from cotrain.training.experiment import Experiment
 
-FOREST, SPREADING = "random_forest", "label_spreading"
+FOREST: Final = "random_forest"
+SPREADING: Final = "label_spreading"
 MOST_ROWS = 20_000  # for label spreading: its exact search for neighbours would take longer than training
 LEAST = 1e-6  # of a probability
 CPU = torch.device("cpu")
 
 
-def rivals_of(experiment: Experiment) -> dict[str, "Rival"]:
+def rivals_of(experiment: Experiment) -> dict[Compared, "Rival"]:
     if experiment.kind.table is None or not experiment.config.wants_baseline:
         return {}
-    rivals: dict[str, Rival] = {FOREST: Forest(experiment)}
+    rivals: dict[Compared, Rival] = {FOREST: Forest(experiment)}
     if len(experiment.dataset.train) <= MOST_ROWS:
         rivals[SPREADING] = Spreading(experiment)
     return rivals

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from cotrain.data.feature_table import FARTHEST, Features
 from cotrain.evaluation.calibration import with_temperature
-from cotrain.inference.model import Model, calibrated_on, fitted_temperature, load
+from cotrain.inference.model import Model, calibrated_on, load
 from cotrain.ops import ensemble_probabilities, one_hot
+from cotrain.runs.result import Result
 from cotrain.runs.run import Run
 from cotrain.storage.writing import write_whole
 from cotrain.trunk.runtime import to_onnx
@@ -88,10 +89,10 @@ def export(
     _check_path(path, overwrite)
     opened = Run.open(Path(run))
     loaded = load(run, model=model, trust_code=trust_code)
-    if opened.result is None:
+    if (result := opened.result) is None:
         raise UserError(f"{run} is not finished: it has no result.json yet; resume with: {opened.resume_command}")
     _check_packages()
-    metadata = describe(opened, loaded)
+    metadata = describe(opened, result, loaded)
     content = with_metadata(graph_of(loaded), metadata)
     difference = compare(loaded, content)
     write_whole(path, content)
@@ -170,10 +171,9 @@ def with_metadata(content: bytes, metadata: Mapping[str, Any]) -> bytes:
     return graph.SerializeToString()
 
 
-def describe(run: Run, model: Model) -> dict[str, Any]:
+def describe(run: Run, result: Result, model: Model) -> dict[str, Any]:
     """What a user of the file should know about the model."""
-    result, config = run.result or {}, model.config
-    temperature, fitted_on = fitted_temperature(result), calibrated_on(run)
+    config, temperature, fitted_on = model.config, result.temperature.value, calibrated_on(run)
     return {
         "classes": list(model.classes),
         **_input(model),
@@ -183,9 +183,9 @@ def describe(run: Run, model: Model) -> dict[str, Any]:
         "backbone": config.model.backbone,
         "heads": len(model.net.heads),
         "ensemble": config.run.ensemble,
-        "test_error": result.get("test_error"),
-        "test_interval": result.get("test_interval"),
-        "test_images": result.get("test_images"),
+        "test_error": result.test.error,
+        "test_interval": result.test.interval and list(result.test.interval),
+        "test_images": result.test.images,
         "labels": len(run.split.labelled),
         "unlabelled": len(run.split.unlabelled),
         "seed": config.run.seed,

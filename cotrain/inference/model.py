@@ -1,10 +1,10 @@
 """Predict the classes of new images with a trained model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from cotrain.model.build import load_weights
 from cotrain.model.own import own_network
 from cotrain.networks import build_network, build_trunk
 from cotrain.ops import ensemble_probabilities
+from cotrain.runs.result import UNKNOWN
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
 from cotrain.trunk.inputs import IMAGES_AT_ONCE, TrunkInputs, on_all_cores
@@ -37,7 +38,8 @@ from cotrain.trunk.trunk import Trunk
 from cotrain.types import UserError
 
 NO_FEATURES = np.empty((0, 0), np.float32)
-BETTER, METHOD = "better", "method"  # which model of a run: the better one by cross-validation, or the method's
+BETTER: Final = "better"  # which model of a run: the better one by cross-validation, or the method's
+METHOD: Final = "method"
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ def model_of(run: Run, device: str | None = None, trunk: Trunk | None = None) ->
         facts.channels,
         tuple(facts.mean),
         tuple(facts.std),
-        fitted_temperature(run.result or {}) or 1.0,
+        (run.result or UNKNOWN).temperature.value or 1.0,
         trunk,
         tuple(Column(each.name, None if each.categories is None else tuple(each.categories)) for each in facts.columns),
         read_belonging(run.belonging_path),
@@ -250,37 +252,26 @@ def _named(columns: Sequence[Column]) -> str:
 def used_folder(run: Run, use: str) -> Path:
     """The folder of the model to use: the run's own, or that of one of its baselines."""
     if use == BETTER:
-        use = (run.result or {}).get("used") or METHOD
-    if use == METHOD:
-        return run.folder
-    if use not in run.baselines:
-        raise UserError(f"{run.folder} has no model {use!r}; it has: {', '.join([METHOD, *run.baselines])}")
-    return run.baselines[use]
-
-
-def fitted_temperature(result: Mapping[str, Any]) -> float | None:
-    """The fitted temperature, if any. Older runs store it among the calibrations of the test images."""
-    if "temperature" in result:
-        return result["temperature"]
-    fitted = (result.get("calibration") or {}).get("ensemble", {}).get("fitted")
-    return fitted["temperature"] if fitted else None
+        use = (run.result or UNKNOWN).used
+    folders: dict[str, Path] = {METHOD: run.folder, **run.baselines}
+    if use not in folders:
+        raise UserError(f"{run.folder} has no model {use!r}; it has: {', '.join(folders)}")
+    return folders[use]
 
 
 def how_calibrated(run: Path) -> str:
     """One line that says whether and how the model's probabilities are calibrated."""
     opened = Run.open(run)
-    result = opened.result or {}
-    temperature = fitted_temperature(result)
-    if temperature is None and opened.split.valid:
+    known = (opened.result or UNKNOWN).temperature
+    if known.value is None and opened.split.valid:
         return f"probabilities are not calibrated: {run / 'result.json'} has no temperature"
-    if temperature is None:
+    if known.value is None:
         return (
             f"probabilities are not calibrated: the run has no validation {opened.config.unit.many} to fit a "
             "temperature on; train with data.valid_share=0.2 to hold some out"
         )
-    fitted = f"probabilities are calibrated: temperature {temperature:.3g}, fitted on {calibrated_on(opened)}"
-    wrong = (result.get("temperature_fitted_on") or {}).get("wrong")
-    if wrong is None:
+    fitted = f"probabilities are calibrated: temperature {known.value:.3g}, fitted on {calibrated_on(opened)}"
+    if known.fitted_on is None or (wrong := known.fitted_on.wrong) is None:
         return fitted
     limited = f" (fewer than {ENOUGH_WRONG}, so it is kept at 1 or above)" if wrong < ENOUGH_WRONG else ""
     return f"{fitted}, {wrong} of them wrong{limited}"
@@ -288,18 +279,13 @@ def how_calibrated(run: Path) -> str:
 
 def calibrated_on(run: Run) -> str:
     """How many images or rows the temperature was fitted on, and which."""
-    held_out = held_out_images(run)
+    held_out = (run.result or UNKNOWN).temperature.held_out_images
     return f"{len(run.split.valid) if held_out is None else held_out:,} {kind_of_held_out(run)}"
 
 
 def kind_of_held_out(run: Run) -> str:
-    kind = "validation" if held_out_images(run) is None else "held-out labelled"
-    return f"{kind} {run.config.unit.many}"
-
-
-def held_out_images(run: Run) -> int | None:
-    """The number of labelled images of cross-validation, if they took the place of validation images."""
-    return ((run.result or {}).get("temperature_fitted_on") or {}).get("held_out_images")
+    held_out = (run.result or UNKNOWN).temperature.held_out_images
+    return f"{'validation' if held_out is None else 'held-out labelled'} {run.config.unit.many}"
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:

@@ -2,23 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cotrain.config import Config, plain, settings_of
-from cotrain.evaluation.calibration import FITTED, UNCALIBRATED
 from cotrain.evaluation.outputs import error_interval
 from cotrain.evaluation.verdict import how_better
-from cotrain.inference.model import BETTER, METHOD, fitted_temperature, used_folder
+from cotrain.inference.model import BETTER, METHOD, used_folder
 from cotrain.model.named import is_pretrained
 from cotrain.progress import times
 from cotrain.report.page import answers, baselines
-from cotrain.runs.run import LABELLED_ONLY, Run, as_typed
+from cotrain.runs.result import UNKNOWN, Against, CalibrationAt, Result
+from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
 from cotrain.runs.schema import ModelFacts
 from cotrain.storage.reading import read_bytes
 from cotrain.storage.writing import write_whole
@@ -64,32 +62,31 @@ def card(run: Run) -> str:
     facts = run.model_facts
     unit = Unit.ROW if facts.columns else Unit.IMAGE
     named = baselines(unit)
-    used, errors = result.get("used", METHOD), errors_of(run, result, named)
-    folder = used_folder(run, BETTER)
-    of_used = result if folder == run.folder else Run.open(folder).result or {}
+    errors, folder = errors_of(run, result), used_folder(run, BETTER)
+    of_used = result if folder == run.folder else Run.open(folder).result or UNKNOWN
     return _template().render(
         name=run.folder.resolve().name,
         ours=OURS,
-        data=Path(result.get("data") or "arrays").name,  # not where it is on this machine
+        data=Path(result.data.source or "arrays").name,  # not where it is on this machine
         run=run,
         config=run.config,
         result=result,
-        used=used,
+        used=result.used,
         baselines=named,
         how_better=how_better(result, unit),
         answers=answers(unit),
         errors=errors,
-        measured=errors.get(used),
+        measured=errors.get(result.used),
         compared=compared(result),
         classes=[printable(name) for name in facts.classes],
-        counts=result.get("labels_by_class"),
+        counts=result.data.labels_by_class,
         many=MANY_CLASSES,
         task="tabular-classification" if facts.columns else "image-classification",
         unit=unit,
         inputs=f"{len(facts.columns):,} columns" if facts.columns else shape_of(facts),
-        temperature=fitted_temperature(of_used),
+        temperature=of_used.temperature.value,
         calibration=calibration_of(of_used),
-        limits=limits(run.config, result, errors.get(used), unit),
+        limits=limits(run.config, result, errors.get(result.used), unit),
         command=printable(as_typed(run.command)),
         settings=[(each.key, plain(each.value)) for each in settings_of(run.config)],
         pretrained=is_pretrained(run.config.model.backbone),
@@ -101,41 +98,50 @@ def shape_of(facts: ModelFacts) -> str:
     return f"{facts.size[0]}x{facts.size[1]}, {kind}"
 
 
-def errors_of(run: Run, result: Mapping[str, Any], named: Iterable[str]) -> dict[str, Measured]:
+def errors_of(run: Run, result: Result) -> dict[str, Measured]:
     """The errors of the method and its baselines on test images, or else by cross-validation; none if unknown."""
-    if result["test_error"] is not None:
-        images = result.get("test_images", len(run.split.test))
-        errors = {METHOD: result["test_error"], **{name: result.get(f"{name}_error") for name in named}}
+    if result.test.error is not None:
+        images = len(run.split.test) if result.test.images is None else result.test.images
+        errors = {
+            METHOD: result.test.error,
+            LABELLED_ONLY: result.baselines.labelled_only_error,
+            LOGISTIC: result.baselines.logistic_regression_error,
+        }
         return {
             name: Measured(error, *error_interval(round(error * images / 100), images), "test", images)
             for name, error in errors.items()
             if error is not None
         }
-    checked = result.get("cross_validation") or {"errors": {}}
+    if (checked := result.cross_validation) is None:
+        return {}
     return {
-        name: Measured(**one, split="cross-validation", images=checked["images"])
-        for name, one in checked["errors"].items()
+        name: Measured(one.error, one.low, one.high, "cross-validation", checked.images)
+        for name, one in checked.errors.items()
     }
 
 
-def compared(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The difference to the better baseline in percentage points, and the word for it."""
-    checked = (result.get("cross_validation") or {}).get("against")
-    if (verdict := result.get("verdict")) is not None:
-        return {**verdict, "baseline": verdict.get("against", LABELLED_ONLY)}
-    return checked if result["test_error"] is None else None
+def compared(result: Result) -> Against | None:
+    """The difference to the better baseline."""
+    if (verdict := result.verdict) is not None:
+        numbers = verdict.model_dump(include={"difference", "low", "high", "word"})
+        return Against(baseline=verdict.against, **numbers)
+    tested = result.test.error is not None
+    return result.cross_validation.against if result.cross_validation and not tested else None
 
 
-def calibration_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def calibration_of(result: Result) -> CalibrationAt | None:
     """The metrics of the probabilities that `predict` gives, on the test images."""
-    kinds = (result.get("calibration") or {}).get("ensemble", {})
-    return kinds.get(FITTED if fitted_temperature(result) else UNCALIBRATED)
+    if result.test.calibration is None:
+        return None
+    kinds = result.test.calibration.ensemble
+    found = kinds.uncalibrated if result.temperature.value is None else kinds.fitted
+    return None if found is None or None in (found.ece, found.confidence, found.accuracy) else found
 
 
-def limits(config: Config, result: Mapping[str, Any], measured: Measured | None, unit: Unit) -> list[str]:
+def limits(config: Config, result: Result, measured: Measured | None, unit: Unit) -> list[str]:
     """What a user of the model must know, each as one or two sentences."""
-    found = [f"{warning[:1].upper()}{warning[1:]}." for warning in result.get("warnings", [])]
-    counts = result.get("labels_by_class")
+    found = [f"{warning[:1].upper()}{warning[1:]}." for warning in result.warnings]
+    counts = result.data.labels_by_class
     if measured is None:
         found.append(f"The error is unknown: there were no test {unit.many}, and no cross-validation.")
     elif measured.split == "cross-validation":
@@ -144,10 +150,8 @@ def limits(config: Config, result: Mapping[str, Any], measured: Measured | None,
         )
     if measured is not None and measured.images < 100:
         found.append(f"The error was measured on only {measured.images} {unit.many}, so its interval is wide.")
-    if result.get("leaks"):
-        found.append(
-            f"{result['leaks']:,} test {unit.many} also occur in the training set: the error is too optimistic."
-        )
+    if leaks := result.data.leaks:
+        found.append(f"{leaks:,} test {unit.many} also occur in the training set: the error is too optimistic.")
     if counts and min(counts) < FEW:
         found.append(f"Some classes had fewer than {FEW} labels; the rarest had {min(counts)}.")
     if counts and max(counts) >= UNEQUAL * max(min(counts), 1):

@@ -26,8 +26,8 @@ class Doubtful:
 
 def doubtful_of(run: Run, dataset: Dataset | None) -> Doubtful | None:
     """None if the run is older than these lists, or its images cannot be drawn."""
-    result = run.result or {}
-    if dataset is None or not result.get("strangers") or not result.get("suspect_labels"):
+    result = run.result
+    if dataset is None or result is None or result.strangers is None or result.suspect_labels is None:
         return None
     strangers, labels = run.folder / DOES_NOT_BELONG, run.folder / SUSPECT_LABELS
     if (table := dataset.kind.table) is not None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -19,8 +18,8 @@ from cotrain.config import plain, settings_of
 from cotrain.data import Dataset
 from cotrain.evaluation.calibration import BINS, FITTED
 from cotrain.evaluation.results import Results
-from cotrain.evaluation.verdict import Verdict, how_better, verdict
-from cotrain.inference.model import Model, calibrated_on, fitted_temperature, held_out_images, model_of
+from cotrain.evaluation.verdict import how_better, verdict
+from cotrain.inference.model import Model, calibrated_on, model_of
 from cotrain.progress import clock, times
 from cotrain.report import pictures
 from cotrain.report.curves import has_errors, last_seconds, last_votes, learning_curves
@@ -30,6 +29,7 @@ from cotrain.report.pictures import Picture, Search, ViewsOfImage
 from cotrain.report.rows import ShownRows, shown_rows
 from cotrain.report.test_results import WORDS as TEMPERATURES
 from cotrain.report.test_results import Drawn, baseline_outputs, drawn, how_to_read_reliability
+from cotrain.runs.result import Result, Verdict
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run, as_typed
 from cotrain.runs.scores import HELD_OUT, Outputs
 from cotrain.storage.reading import read_bytes
@@ -68,7 +68,7 @@ class Shown:
     split: str  # its hash
     heads: int
     unit: Unit
-    result: dict[str, Any]
+    result: Result
     learning: list[Figure]
     errors_logged: bool
     results: Results | None  # on the test images
@@ -131,7 +131,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
     classes = tuple(run.model_facts.classes)
     parts = run.outputs(len(classes))
     baseline = baseline_outputs(run, classes)
-    rule, temperature = run.config.run.ensemble, fitted_temperature(result)
+    rule, temperature = run.config.run.ensemble, result.temperature.value
     tested = parts.get("test", parts.get(HELD_OUT))
     results = Results(tested, rule, temperature, bins) if tested is not None else None
     unit, without, search, images, rows = run.config.unit, subject.without, None, None, None
@@ -145,7 +145,7 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
             rows = shown_rows(dataset.kind.table, mistakes, search.doubts)
         else:
             without = f"Images with {dataset.shape[-1]} channels cannot be drawn; only 1 or 3 channels can."
-    if (shares := result.get("class_shares")) and len(shares) != len(classes):
+    if (shares := result.class_shares) and len(shares) != len(classes):
         raise UserError(
             f"{run.folder / 'result.json'} is damaged: class_shares has {len(shares)} of {len(classes)} classes"
         )
@@ -160,9 +160,9 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         errors_logged=has_errors(run),
         results=results,
         fitted_on=calibrated_on(run),
-        fitted_here="test" not in parts and held_out_images(run) is not None,
+        fitted_here="test" not in parts and result.temperature.held_out_images is not None,
         drawn=drawn(results, baseline, unit) if results is not None else None,
-        verdict=_verdict(run, result, parts.get("test"), baseline),
+        verdict=result.verdict or _verdict(run, parts.get("test"), baseline),
         budget=_budget(run, result),
         warm_start=run.config.run.warm_start,
         votes=last_votes(run),
@@ -173,26 +173,22 @@ def show(subject: Subject, bins: int = BINS) -> Shown:
         without=without,
         strong_missing=run.config.method.views.ctaugment != "none",
         facts=_facts(run, result, classes),
-        versions={name: str(number) for name, number in result.get("versions", {}).items()},
+        versions=result.versions,
         settings=[(each.key, plain(each.value), each.meaning) for each in settings_of(run.config)],
     )
 
 
-def _verdict(run: Run, result: dict[str, Any], ours: Outputs | None, baseline: Outputs | None) -> Verdict | None:
-    if result.get("verdict") is not None:
-        try:
-            return Verdict(**result["verdict"])
-        except TypeError as error:
-            raise UserError(f"{run.folder / 'result.json'} is damaged: its verdict is invalid ({error})") from error
+def _verdict(run: Run, ours: Outputs | None, baseline: Outputs | None) -> Verdict | None:
+    """Older versions did not store it."""
     return verdict(ours, baseline, run.config.run.ensemble) if ours is not None and baseline is not None else None
 
 
-def _budget(run: Run, result: Mapping[str, Any]) -> str:
+def _budget(run: Run, result: Result) -> str:
     ours, theirs = run.config.optim.steps, run.config.baseline_steps
-    seconds = result.get("labelled_only_seconds") or last_seconds(run.baseline_folder / run.log_path.name)
+    seconds = result.baselines.labelled_only_seconds or last_seconds(run.baseline_folder / run.log_path.name)
     times = ""
-    if seconds is not None and "seconds" in result:
-        times = f" ({clock(seconds)} for the baseline, {clock(result['seconds'])} for this run)"
+    if seconds is not None and result.training.seconds is not None:
+        times = f" ({clock(seconds)} for the baseline, {clock(result.training.seconds)} for this run)"
     if ours == theirs:
         said = f"Both networks were trained for the same {ours:,} steps{times}, not for the same time."
     else:
@@ -210,7 +206,7 @@ def _images(run: Run, dataset: Dataset, test: Outputs | None, temperature: float
     )
 
 
-def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str, str]:
+def _facts(run: Run, result: Result, classes: Sequence[str]) -> dict[str, str]:
     split, config = run.split, run.config
     parts = {
         "labelled": split.labelled,
@@ -229,13 +225,15 @@ def _facts(run: Run, result: dict[str, Any], classes: Sequence[str]) -> dict[str
         "seed": str(config.run.seed),
         "steps": f"{config.optim.steps:,}",
     }
-    if "parameters" in result:
-        facts["parameters"] = f"{result['parameters']:,}"
-    if "seconds" in result:
-        facts["time"] = f"{clock(result['seconds'])} for {result.get('steps', config.optim.steps):,} steps"
-    if "device" in result:
-        processes = f", {result['ranks']} processes" if result.get("ranks", 1) > 1 else ""
-        facts["computed"] = f"on {result['device']} in {result.get('precision', 'float32')}{processes}"
+    training = result.training
+    steps = config.optim.steps if training.steps is None else training.steps
+    if training.parameters is not None:
+        facts["parameters"] = f"{training.parameters:,}"
+    if training.seconds is not None:
+        facts["time"] = f"{clock(training.seconds)} for {steps:,} steps"
+    if training.device is not None:
+        processes = f", {training.ranks} processes" if training.ranks is not None and training.ranks > 1 else ""
+        facts["computed"] = f"on {training.device} in {training.precision or 'float32'}{processes}"
     return facts
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from cotrain.data import Dataset
 from cotrain.evaluation.results import Results
-from cotrain.inference.model import fitted_temperature
 from cotrain.report import pictures
 from cotrain.report.figures import PRINTED
 from cotrain.report.test_results import WORDS, baseline_outputs, drawn, heat_map_of
+from cotrain.runs.result import UNKNOWN
 from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.runs.tracking import Shot, has_figures, write_figures
@@ -19,12 +19,13 @@ MISTAKES = "Misclassified test images, the most confident first, row by row: "
 def track_figures(run: Run, dataset: Dataset) -> None:
     """Write the figures, unless the run already has them."""
     if not has_figures(run.folder):
-        write_figures(run.folder, (run.result or {}).get("steps", run.config.optim.steps), dict(_shots(run, dataset)))
+        known = (run.result or UNKNOWN).training.steps
+        write_figures(run.folder, run.config.optim.steps if known is None else known, dict(_shots(run, dataset)))
 
 
 def _shots(run: Run, dataset: Dataset) -> Iterator[tuple[str, Shot]]:
     classes = tuple(run.model_facts.classes)
-    rule, temperature = run.config.run.ensemble, fitted_temperature(run.result or {})
+    rule, temperature = run.config.run.ensemble, (run.result or UNKNOWN).temperature.value
     parts = run.outputs(len(classes))
     if "test" in parts:
         yield from _of_test_images(run, parts, classes, temperature)

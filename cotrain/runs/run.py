@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
@@ -24,7 +24,8 @@ from cotrain.model.own import OwnNetwork
 from cotrain.model.trust import Trust, is_import_path, is_importable
 from cotrain.runs.checkpoint import Checkpoints, read_tensors, write_tensors
 from cotrain.runs.packages import PACKAGES, Packages, check_available, not_installed, packages_of, read_packages
-from cotrain.runs.schema import COMMAND, ModelFacts, ResultFacts
+from cotrain.runs.result import Result
+from cotrain.runs.schema import COMMAND, ModelFacts
 from cotrain.runs.scores import HELD_OUT, Outputs, checked_outputs
 from cotrain.runs.upgrade import read_config
 from cotrain.storage.reading import checked, read_json
@@ -34,7 +35,8 @@ from cotrain.types import UserError
 SCORES = "scores.npz"
 DOES_NOT_BELONG, SUSPECT_LABELS = "does_not_belong.csv", "suspect_labels.csv"  # lists for a person to look at
 MADE_FROM = "made_from.json"  # which labels and images the page's Finish writes this run from
-LABELLED_ONLY, LOGISTIC = "labelled_only", "logistic_regression"  # baselines: folders in a run, names in result.json
+LABELLED_ONLY: Final = "labelled_only"  # baselines: folders in a run, names in result.json
+LOGISTIC: Final = "logistic_regression"
 
 
 class Busy(UserError):
@@ -50,7 +52,7 @@ def is_unused(folder: Path) -> bool:
 class Written:
     """What this process wrote to a run's folder, so that it need not read it back."""
 
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     model: ModelFacts | None = None
 
 
@@ -226,22 +228,16 @@ class Run:
             raise UserError(f'{path} is damaged: it does not hold a command; replace its content by ""') from error
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
+        """None: the run is not finished."""
         if self.written.result is not None:
             return self.written.result
         path = self.folder / "result.json"
-        if not path.exists():
-            return None
-        result = read_json(path)
-        try:
-            checked(ResultFacts, result, path)
-        except UserError as error:
-            raise UserError(f"{error}; delete it and add --resume") from error
-        return result
+        return Result.read(path) if path.exists() else None
 
-    def finish(self, result: dict[str, Any]) -> None:
-        write_json(self.folder / "result.json", result)
-        self.written.result = as_read(result)
+    def finish(self, result: Result) -> None:
+        write_json(self.folder / "result.json", result.flat)
+        self.written.result = result
 
     @contextmanager
     def locked(self, name: str = ".lock") -> Iterator[None]:

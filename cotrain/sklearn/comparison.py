@@ -1,7 +1,6 @@
 """Is co-training better than logistic regression? By cross-validation over the labels, as in `cotrain fit`."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from cotrain.fitting.baseline import logistic_config, logistic_net, uses_logisti
 from cotrain.fitting.crossvalidation import FEWEST, OURS, folds_of, mistakes, summary, trainers_of
 from cotrain.model import MultiHead
 from cotrain.progress import say
+from cotrain.runs.result import Compared, CrossValidation, Word
 from cotrain.runs.run import LOGISTIC
 from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
@@ -34,16 +34,18 @@ def trained_better(experiment: Experiment, console: Console, *, compare: bool) -
     """A network trained by the method; logistic regression, with a warning, if comparing shows it clearly better."""
     config, found = experiment.config, against_logistic(experiment) if compare else None
     if found is not None:
-        words = in_words(found, config)
+        assert found.against is not None
+        words = in_words(found, found.against.word, config)
         say(console, words)
-        if found["against"]["word"] == "hurt":
+        if found.against.word == "hurt":
             warnings.warn(f"{words}; it is used instead", UserWarning, stacklevel=4)  # the caller of `fit`
-            return Trained(logistic_net(experiment), logistic_config(config), LOGISTIC, found)
-    return Trained(trained_net(experiment), config, config.method.name, found)
+            return Trained(logistic_net(experiment), logistic_config(config), LOGISTIC, found.model_dump())
+    comparison = None if found is None else found.model_dump()
+    return Trained(trained_net(experiment), config, config.method.name, comparison)
 
 
-def against_logistic(experiment: Experiment) -> dict[str, Any] | None:
-    """What `fit` writes to result.json about it; None without features, or with too few labels to tell.
+def against_logistic(experiment: Experiment) -> CrossValidation | None:
+    """As `fit` does it; None without features, or with too few labels to tell.
 
     Of many unlabelled samples only some are used here, so that a fold takes no longer than its steps.
     """
@@ -61,15 +63,16 @@ def against_logistic(experiment: Experiment) -> dict[str, Any] | None:
         for number, fold in enumerate(folds)
         for name, train in trainers.items()
     }
-    wrong = {name: mistakes(name, folds, found, labels, config.run.ensemble) for name in trainers}
+    wrong: dict[Compared, dict[int, list[bool]]] = {
+        name: mistakes(name, folds, found, labels, config.run.ensemble) for name in trainers
+    }
     return summary(wrong, 1, len(folds))
 
 
-def in_words(summary: Mapping[str, Any], config: Config) -> str:
-    word, errors = summary["against"]["word"], summary["errors"]
-    logistic = f"logistic regression ({errors[LOGISTIC]['error']:.1f} % error)"
-    ours = f"{config.method.name} ({errors[OURS]['error']:.1f} %)"
-    how = f"in cross-validation over {summary['images']} labelled samples"
+def in_words(checked: CrossValidation, word: Word, config: Config) -> str:
+    logistic = f"logistic regression ({checked.errors[LOGISTIC].error:.1f} % error)"
+    ours = f"{config.method.name} ({checked.errors[OURS].error:.1f} %)"
+    how = f"in cross-validation over {checked.images} labelled samples"
     if word == "no clear difference":
         return f"no clear difference between {logistic} and {ours} {how}"
     return f"{logistic} was clearly {'better' if word == 'hurt' else 'worse'} than {ours} {how}"

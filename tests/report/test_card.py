@@ -13,7 +13,7 @@ from cotrain.cli.main import main
 from cotrain.report.card import CARD, as_code, as_markdown, card, write_card
 from cotrain.runs.run import Run
 from cotrain.runs.schema import ColumnFacts
-from tests.made_up import made_up_run, some_data
+from tests.made_up import made_up_run, some_data, with_result
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -59,10 +59,8 @@ def untested(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made_up_run(tmp_path_factory.mktemp("card") / "untested", some_data(test=0), result=CHECKED)
 
 
-def with_result(run: Run, folder: Path, **changes: Any) -> Run:
-    copy = Run.open(shutil.copytree(run.folder, folder))
-    copy.finish({**(copy.result or {}), **changes})
-    return copy
+def copy_with(run: Run, folder: Path, **changes: Any) -> Run:
+    return with_result(Run.open(shutil.copytree(run.folder, folder)), **changes)
 
 
 def front(text: str) -> dict[str, Any]:
@@ -134,13 +132,13 @@ def test_without_test_images_the_error_is_that_of_the_model_in_use(untested: Run
 
 
 def test_an_unknown_error_is_no_number(untested: Run, tmp_path: Path) -> None:
-    text = card(with_result(untested, tmp_path / "run", cross_validation=None, used="method"))
+    text = card(copy_with(untested, tmp_path / "run", cross_validation=None, used="method"))
     assert "model-index" not in front(text) and "metrics" not in front(text)
     assert "Its error is unknown." in text
 
 
 def test_only_a_card_of_ours_is_overwritten(hostile: Run, tmp_path: Path, capsys) -> None:
-    run = with_result(hostile, tmp_path / "run", data=None)
+    run = copy_with(hostile, tmp_path / "run", data=None)
     assert write_card(run) == run.folder / CARD
     (run.folder / CARD).write_text((run.folder / CARD).read_text().replace("25.0 %", "0.0 %"))
     main(["report", str(run.folder)])

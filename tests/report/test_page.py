@@ -17,7 +17,7 @@ from cotrain.evaluation.verdict import verdict
 from cotrain.report.page import Subject, page, show, write_report
 from cotrain.runs.run import Run
 from cotrain.runs.scores import read_outputs
-from tests.made_up import made_up_run, some_data
+from tests.made_up import made_up_run, some_data, with_result
 from tests.report.reading import Read, read_rows, words
 
 SECTIONS = [
@@ -53,11 +53,11 @@ def test_verdict_and_warnings_in_the_result_are_taken(run: Run, data: Dataset, t
     shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("log.jsonl"))
     copy = Run.open(tmp_path / "run")
     said = {"labelled_only": 3.0, "error": 4.0, "difference": 1.0, "low": 0.5, "high": 1.5, "word": "hurt"}
-    copy.finish({**copy.result, "verdict": said, "warnings": ["the heads have become <b>alike"]})
+    with_result(copy, verdict=said, warnings=["the heads have become <b>alike"])
     read = Read(page([show(Subject(copy, None))]))
     assert "The unlabelled images hurt" in words(read, "verdict")
     assert "The heads have become <b>alike." in words(read, "heads")
-    copy.finish({**copy.result, "verdict": {"word": "great"}})
+    with_result(copy, verdict={"word": "great"})
     with pytest.raises(UserError, match=r"result\.json is damaged: verdict\.labelled_only: field required"):
         show(Subject(Run.open(copy.folder), data))
 

@@ -20,7 +20,7 @@ from cotrain.report.curves import SHARES
 from cotrain.report.page import Subject, page, pictures, show, write_report
 from cotrain.runs.run import Run
 from cotrain.runs.scores import read_outputs
-from tests.made_up import made_up_run, some_data, some_logits
+from tests.made_up import made_up_run, rewritten, some_data, some_logits, with_result
 from tests.report.reading import Read, copy_of, shown, table_of, words
 
 pytestmark = pytest.mark.usefixtures("unrendered")  # test_page.py and test_browser.py have the figures
@@ -39,13 +39,13 @@ def test_the_budget_of_the_labelled_only_network_is_said(run: Run, tmp_path: Pat
     log = [{"step": 50, "seconds": 2.0}, {"step": 100, "seconds": 4.0}, {"step": 100, "unlabelled_error": 40.0}]
     copy.baseline_folder.joinpath("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
     assert "the same 100 steps (0:04 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
-    copy.finish({**copy.result, "labelled_only_seconds": 7.0})
+    with_result(copy, labelled_only_seconds=7.0)
     assert "the same 100 steps (0:07 for the baseline, 0:11 for this run), not" in words(shown(copy), "verdict")
 
 
 def test_a_longer_baseline_that_the_run_starts_from_is_said(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", some_data(test=60), changes={"run.baseline_factor": 4, "run.warm_start": True})
-    run.finish({**run.result, "labelled_only_seconds": 7.0})
+    with_result(run, labelled_only_seconds=7.0)
     said = words(shown(run), "verdict")
     assert "The baseline was trained for 400 steps and this run for 100 (0:07 for the baseline, 0:11 for" in said
     assert "This run starts from the baseline's weights, so part of the difference may come from longer" in said
@@ -93,7 +93,7 @@ def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
         ({"temperature": 3.21}, "T = 3.21"),
         ({"calibration": {"ensemble": {"fitted": {"temperature": 4.56}}}}, "T = 4.56"),
     ):
-        run.finish({**of_before, **stored})
+        rewritten(run, {**of_before, **stored})
         read = shown(run)
         selective = words(read, "selective")
         images, calibration = f"fitted on {len(run.split.valid)} validation images", words(read, "calibration")
@@ -102,7 +102,7 @@ def test_the_temperature_is_the_one_that_predict_has(tmp_path: Path) -> None:
         assert f"The temperature was {images}. " in calibration
         assert "images measured here" not in calibration
         assert said == f"T = {cotrain.load(run.folder).temperature}"
-    run.finish(of_before)
+    rewritten(run, of_before)
     read = shown(run)
     assert "those of predict : uncalibrated (T = 1)" in words(read, "selective")
     assert cotrain.load(run.folder).temperature == 1
