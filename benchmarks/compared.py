@@ -4,12 +4,13 @@ python -m benchmarks.compared compared.png "equal steps=runs/compare-steps" "equ
 """
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+
+from cotrain.runs.result import Result
 
 OURS, OTHERS = "#c44e52", "#4c72b0"
 
@@ -18,7 +19,7 @@ def errors(folder: Path) -> dict[str, list[float]]:
     """Test errors of each method's finished runs; the method with the best mean is first."""
     by_method: dict[str, list[float]] = {}
     for path in sorted(folder.glob("*/seed-*/result.json")):
-        by_method.setdefault(path.parent.parent.name, []).append(json.loads(path.read_text())["test_error"])
+        by_method.setdefault(path.parent.parent.name, []).append(Result.read(path).test.error)
     return dict(sorted(by_method.items(), key=lambda pair: statistics.mean(pair[1])))
 
 

@@ -47,7 +47,8 @@ def main() -> None:
             held = np.asarray(split.test)
             logits = head_logits(net, experiment.inputs, held)
             true = score(logits, dataset.labels[held], config.run.ensemble).error
-            row = {"data": Path(source).stem, "labels": asked.labels, "seed": seed, "true": true, **checked[0]}
+            row = {"data": Path(source).stem, "labels": asked.labels, "seed": seed, "true": true}
+            row |= checked[0].model_dump()
             with open(asked.out, "a") as file:
                 file.write(json.dumps(row) + "\n")
     for name in sorted({row["data"] for row in rows(asked.out)}):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.photographs import NAMES, TITLES, markdown, named, rows, tables
+from cotrain.runs.result import Result
 
 
 def main() -> None:
@@ -29,16 +30,16 @@ def main() -> None:
 
 def finished(comparison: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(comparison.glob("*/seed-*/result.json")):
-        result = json.loads(path.read_text())
+        result = Result.read(path)
         yield {
-            "data": Path(result["data"]).stem,
-            "labels": result["labels"] // result["classes"],
-            "seed": result["seed"],
-            "method": result["method"],
-            "error": result["test_error"],
-            "images": result["test_images"],
-            "seconds": result["seconds"],
-            "steps": result["steps"],
+            "data": Path(result.data.source).stem,
+            "labels": result.data.labels // result.data.classes,
+            "seed": result.training.seed,
+            "method": result.training.method,
+            "error": result.test.error,
+            "images": result.test.images,
+            "seconds": result.training.seconds,
+            "steps": result.training.steps,
         }
 
 

@@ -9,13 +9,14 @@ settings, compare errors on validation images: `--judge valid --set data.valid_s
 
 import argparse
 import itertools
-import json
 import os
 import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from cotrain.runs.result import Result
 
 
 def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
@@ -31,9 +32,8 @@ def cells(variants: list[str], vary: list[str]) -> dict[str, list[str]]:
     }
 
 
-def train(data: str, folder: Path, settings: list[str], extra: list[str], threads: int) -> dict:
+def train(data: str, folder: Path, settings: list[str], extra: list[str], threads: int) -> Result | None:
     """Train or resume a run, or read its result. `fit` refuses another configuration in the same folder."""
-    result = folder / "result.json"
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "cotrain", "fit", data, "--out", str(folder), *extra]
     command += [word for setting in settings for word in ("--set", setting)]
@@ -41,7 +41,7 @@ def train(data: str, folder: Path, settings: list[str], extra: list[str], thread
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     with open(f"{folder}.txt", "a") as output:
         done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
-    return json.loads(result.read_text()) if done.returncode == 0 else {}
+    return Result.read(folder / "result.json") if done.returncode == 0 else None
 
 
 def main() -> None:
@@ -82,15 +82,17 @@ def main() -> None:
     print(table(grid, arguments.seeds, results, arguments.judge))
 
 
-def error(result: dict, judge: str) -> float:
+def error(result: Result, judge: str) -> float:
     """In percent, on the test or validation images."""
     if judge == "test":
-        return result["test_error"]
-    counted = result["temperature_fitted_on"]
-    return 100 * counted["wrong"] / counted["valid_images"]
+        return result.test.error
+    counted = result.temperature.fitted_on
+    return 100 * counted.wrong / counted.valid_images
 
 
-def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], dict], judge: str) -> str:
+def table(
+    grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str, int], Result | None], judge: str
+) -> str:
     lines = [
         f"| setting | {judge} error %, mean ± sd (n) | each seed | baseline test % | seconds per run |",
         "|---|---|---|---|---|",
@@ -100,11 +102,11 @@ def table(grid: dict[str, list[str]], seeds: list[int], results: dict[tuple[str,
         if len(done) < len(seeds):
             lines.append(f"| {name} | {len(seeds) - len(done)} of {len(seeds)} failed: see its .txt | | | |")
             continue
-        baseline = [row["labelled_only_error"] for row in done if row["labelled_only_error"] is not None]
+        baseline = [alone for row in done if (alone := row.baselines.labelled_only_error) is not None]
         lines.append(
             f"| {name} | {spread([error(row, judge) for row in done])} | "
             f"{', '.join(format(error(row, judge), '.2f') for row in done)} | {spread(baseline) if baseline else '-'}"
-            f" | {statistics.mean(row['seconds'] for row in done):.0f} |"
+            f" | {statistics.mean(row.training.seconds for row in done):.0f} |"
         )
     return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.photographs import markdown, shown_difference, shown_error
 from cotrain.runs.log import read_log
+from cotrain.runs.result import Result
 
 REFERENCES = ("supervised", "mhct")  # the others are compared with these
 ACROSS = 3  # panels
@@ -76,10 +77,11 @@ def rows_in(path: Path) -> Iterator[Row]:
 def finished(title: str, comparison: Path) -> Iterator[Row]:
     budget = json.loads((comparison / "plan.json").read_text())["budget"]
     for path in sorted(comparison.glob("*/seed-*/result.json")):
-        result, log = json.loads(path.read_text()), read_log(path.with_name("log.jsonl"))
+        result, log = Result.read(path), read_log(path.with_name("log.jsonl"))
         curve = [(int(row["step"]), row["unlabelled_error"]) for row in log if "unlabelled_error" in row]
-        facts = (result["seed"], result["steps"], budget / 60, result["seconds"], result["test_error"])
-        yield Row(title, result["method"], *facts, curve)
+        training = result.training
+        facts = (training.seed, training.steps, budget / 60, training.seconds, result.test.error)
+        yield Row(title, training.method, *facts, curve)
 
 
 def titles(rows: Collection[Row]) -> list[str]:

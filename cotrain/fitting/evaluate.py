@@ -21,11 +21,11 @@ from cotrain.runs.result import (
     BaselineName,
     FittedOn,
     HeadDifferences,
+    OnTest,
     Recall,
     Recalls,
     Result,
     Temperature,
-    Tested,
     Verdict,
 )
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, SCORES, Run
@@ -67,9 +67,9 @@ def evaluate(
     )
 
 
-def tested(results: Results | None, median_error: float | None) -> Tested:
+def tested(results: Results | None, median_error: float | None) -> OnTest:
     if results is None:
-        return Tested(
+        return OnTest(
             error=None,
             interval=None,
             median_error=None,
@@ -80,7 +80,7 @@ def tested(results: Results | None, median_error: float | None) -> Tested:
             calibration=None,
             heads=None,
         )
-    return Tested(
+    return OnTest(
         error=results.error,
         interval=results.interval,
         median_error=median_error,

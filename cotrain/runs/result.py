@@ -81,7 +81,7 @@ class HeadDifferences(Part):
     vote_right: Number | None = None
 
 
-class Tested(Topic):
+class OnTest(Topic):
     """On the test images, in percent. Without test images, the error is None."""
 
     error: Number | None = called("test_error")
@@ -248,7 +248,7 @@ class TrainedOn(Topic):
 class Result(Part, Mapping[str, Any]):
     """Everything that is known about a finished run. Its keys as a mapping are those of result.json."""
 
-    test: Tested
+    test: OnTest
     recalls: Recalls = Recalls()
     temperature: Temperature = Temperature()
     agreement: Number | None = None  # share of unlabelled images on which all heads agree
@@ -317,4 +317,4 @@ TOPICS: dict[str, type[Topic]] = {
     for name, field in Result.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, Topic)
 }
-UNKNOWN = Result(test=Tested(error=None))  # of a run that is not finished
+UNKNOWN = Result(test=OnTest(error=None))  # of a run that is not finished

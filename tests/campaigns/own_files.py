@@ -33,6 +33,7 @@ from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.report.doubtful import doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
+from cotrain.runs.result import Result
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.trunk import runtime
 from tests.campaigns import inputs
@@ -64,16 +65,8 @@ def finished() -> Path:
     """A finished run with scores and a baseline."""
     run = made_up_run(Path(tempfile.mkdtemp()) / "run", some_data())
     training = {"seconds": 1.0, "steps": 100, "labels": 12, "seed": 0, "parameters": 99, "versions": {"torch": "2"}}
-    run.finish(
-        {
-            **evaluate(run, some_data()),
-            **training,
-            **CHECKED,
-            "verdict": verdict_of(run),
-            "used": "method",
-            "leaks": 0,
-        }
-    )
+    measured = evaluate(run, some_data()).model_copy(update={"verdict": verdict_of(run)})
+    run.finish(Result.parse({**measured, **training, **CHECKED, "used": "method", "leaks": 0}, run.folder))
     write_belonging(run.belonging_path, by_heads(torch.zeros(1, 2, 2)))
     (run.folder / DOES_NOT_BELONG).write_text("path,row,belongs,class,left_out\n,3,0.05,cat,no\n,4,0.5,dog,no\n")
     (run.folder / SUSPECT_LABELS).write_text(f"{','.join(SUSPECTS)}\n,3,cat,dog,0.1,0.9,yes\n")

@@ -7,7 +7,8 @@ from scipy.stats import binom, binomtest
 
 from cotrain import UserError
 from cotrain.evaluation.outputs import error_interval
-from cotrain.evaluation.verdict import Verdict, sign_test, verdict
+from cotrain.evaluation.verdict import sign_test, verdict
+from cotrain.runs.result import Verdict
 from cotrain.runs.scores import Outputs
 
 
@@ -51,7 +52,8 @@ def test_words() -> None:
     assert of(all_right, half).word == "helped"
     assert of(half, all_right).word == "hurt"
     assert not of(half, half).few
-    assert of(half, half) == Verdict(50.0, 50.0, 0.0, 0.0, 0.0, "no clear difference")
+    same = {"labelled_only": 50.0, "error": 50.0, "difference": 0.0, "low": 0.0, "high": 0.0}
+    assert of(half, half) == Verdict(**same, word="no clear difference")
 
 
 @pytest.mark.parametrize(("differing", "word"), [(5, "no clear difference"), (6, "helped")])

@@ -18,6 +18,7 @@ from cotrain.fitting.crossvalidation import FOLDS, save_folds
 from cotrain.inference.model import how_calibrated, promised_threshold
 from cotrain.model import MultiHead
 from cotrain.report.page import Subject, page, show
+from cotrain.runs.result import Result
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT, read_outputs
 from cotrain.storage.reading import arrays_of
@@ -113,7 +114,7 @@ def test_a_baseline_that_is_clearly_better_is_used_and_said_first(
         assert np.array_equal(chosen.predict(images).probabilities, wanted.predict(images).probabilities)
         from cotrain.cli.result_table import result_table
 
-        table = result_table(Run.open(fitted.folder), json.loads(path.read_text()))
+        table = result_table(Run.open(fitted.folder), Result.read(path))
         title = "Result: the baseline (logistic regression) is clearly better in cross-validation"
         assert str(table.title).startswith(title)
     finally:

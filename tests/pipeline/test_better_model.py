@@ -12,10 +12,11 @@ from cotrain.cli.result_table import result_table
 from cotrain.config.defaults import configured_for_fit
 from cotrain.data import draw_split
 from cotrain.evaluation.verdict import how_better
-from cotrain.fitting.fit import better_model
+from cotrain.fitting.summary import better_model
 from cotrain.methods.mhct import MultiHeadCoTraining
 from cotrain.report.page import write_report
 from cotrain.runs.log import read_log
+from cotrain.runs.result import CrossValidation, EstimatedError, OnTest, Result, Verdict, Word
 from cotrain.runs.run import Run
 from cotrain.types import Batch, Learner, Losses, Unit
 
@@ -65,19 +66,27 @@ def test_the_table_and_the_page_say_so(harmed: cotrain.Fitted, toy: Dataset) -> 
     assert "is clearly better on the validation images, so <code>cotrain predict</code> uses it" in page
 
 
+def validated(word: Word, difference: float) -> Verdict:
+    numbers = {"labelled_only": 10.0, "error": 10.0 + difference, "low": difference - 1, "high": difference + 1}
+    return Verdict(**numbers, difference=difference, word=word)
+
+
 def test_on_features_only_a_clear_difference_counts() -> None:
-    found = {"against": "labelled_only", "word": "hurt", "difference": 4.0}
+    found = validated("hurt", 4.0)
     assert better_model(None, found) == "labelled_only"
-    assert better_model(None, found | {"word": "no clear difference"}) == "method"
+    assert better_model(None, validated("no clear difference", 4.0)) == "method"
     assert better_model(None, None) == "method"
-    assert better_model({"against": None}, found) == "method", "cross-validation decides where there is one"
+    error = EstimatedError(error=4.0, low=1.0, high=9.0)
+    checked = CrossValidation(images=12, folds=4, repeats=1, errors={"method": error}, against=None)
+    assert better_model(checked, found) == "method", "cross-validation decides where there is one"
 
 
 @pytest.mark.parametrize(("difference", "used"), [(0.5, "labelled_only"), (0.0, "method"), (-0.5, "method")])
 def test_from_scratch_fewer_mistakes_are_enough(difference: float, used: str) -> None:
-    found = {"against": "labelled_only", "word": "no clear difference", "difference": difference}
+    found = validated("no clear difference", difference)
     assert better_model(None, found, from_scratch=True) == used
-    assert how_better({"validation": found}, Unit.IMAGE) == "better on the validation images"
+    result = Result(test=OnTest(error=None), validation=found)
+    assert how_better(result, Unit.IMAGE) == "better on the validation images"
 
 
 def made(known: int, unknown: int, *, classes: int = 10, test: int = 0, valid: int = 0) -> Dataset:

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from cotrain.data import Split
 from cotrain.fitting.crossvalidation import OURS, estimate, folds_of, paired_rates, summary
-from cotrain.fitting.fit import better_model
+from cotrain.fitting.summary import better_model
 
 
 def a_split(labelled: int, images: int = 60) -> Split:
@@ -75,9 +75,9 @@ def test_the_better_model_is_used() -> None:
     wrong = {OURS: {row: [row < 20] for row in range(40)}, "labelled_only": {row: [row < 18] for row in range(40)}}
     wrong["logistic_regression"] = {row: [row < 4] for row in range(40)}
     found = summary(wrong, repeats=1, folds=4)
-    assert found["against"]["baseline"] == "logistic_regression"
-    assert found["against"]["difference"] == pytest.approx(40.0)
-    assert found["against"]["word"] == "hurt"
+    assert found.against is not None and found.against.baseline == "logistic_regression"
+    assert found.against.difference == pytest.approx(40.0)
+    assert found.against.word == "hurt"
     assert better_model(found) == "logistic_regression"
     wrong["logistic_regression"] = wrong["labelled_only"]
     assert better_model(summary(wrong, repeats=1, folds=4)) == "method", "no clear difference"

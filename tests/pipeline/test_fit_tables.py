@@ -16,6 +16,7 @@ import cotrain
 from cotrain.cli.main import main
 from cotrain.cli.result_table import result_table
 from cotrain.data import DataSettings
+from cotrain.runs.result import Result
 from cotrain.runs.run import Run
 
 TARGET = DataSettings(target="cultivar")
@@ -78,7 +79,8 @@ def test_the_console_speaks_of_rows_and_keeps_the_names(run: Run, said: io.Strin
 def test_a_rival_that_is_clearly_better_is_the_news(run: Run, rival: str) -> None:
     against = {"baseline": rival, "word": "hurt", "difference": 9.0, "low": 3.0, "high": 12.0}
     changed = {**run.result, "cross_validation": {**run.result["cross_validation"], "against": against}}
-    assert f"{rival.replace('_', ' ')} is clearly better here" in str(result_table(run, changed).title)
+    title = str(result_table(run, Result.parse(changed, run.folder)).title)
+    assert f"{rival.replace('_', ' ')} is clearly better here" in title
 
 
 def test_the_page_shows_rows(run: Run) -> None:

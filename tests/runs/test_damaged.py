@@ -19,6 +19,7 @@ from cotrain.fitting.evaluate import evaluate
 from cotrain.report.doubtful import Doubtful, doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.log import read_log
+from cotrain.runs.result import Result
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
 from cotrain.training.checks import check_trainable
 from cotrain.training.experiment import Experiment, Prepared
@@ -107,9 +108,9 @@ def test_recalls_without_their_mean_are_named(folder: Path) -> None:
 def test_a_result_without_a_number_that_is_shown_is_named(key: str, folder: Path) -> None:
     run = Run.open(folder)
     whole = {**evaluate(run, some_data()), "seconds": 1.0, "steps": 9, "labels": 12, "seed": 0}
-    result_table(run, whole)
+    result_table(run, Result.parse(whole, folder))
     with pytest.raises(UserError, match=rf"result\.json is damaged: it has no {key}; delete it and add --resume"):
-        result_table(run, {name: value for name, value in whole.items() if name != key})
+        result_table(run, Result.parse({name: value for name, value in whole.items() if name != key}, folder))
 
 
 @pytest.mark.parametrize("rows", [[2**70], [-1], [10**6], ["a"], 3])

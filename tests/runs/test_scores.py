@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +71,7 @@ def test_the_page_has_the_numbers_of_the_result(run: Run) -> None:
         result[key] for key in ("test_error", "test_interval", "ece", "aurc")
     )
     assert found.heads.errors == result["head_errors"] == result["heads"]["errors"]
-    assert found.calibration == result["calibration"]
+    assert found.calibration == result.test.calibration
     assert found.temperature == result["temperature"]
 
 
@@ -143,7 +142,7 @@ def test_the_baseline_keeps_its_scores_for_the_same_images(run: Run) -> None:
 
 def test_the_verdict_is_in_the_result(run: Run) -> None:
     ours, theirs = read_outputs(run.scores_path)["test"], read_outputs(run.baseline_folder / "scores.npz")["test"]
-    assert run.result["verdict"] == asdict(verdict(ours, theirs, "probabilities"))
+    assert run.result.verdict == verdict(ours, theirs, "probabilities")
     assert run.result["verdict"]["labelled_only"] == pytest.approx(run.result["labelled_only_error"])
     assert run.result["verdict"]["error"] == pytest.approx(run.result["test_error"])
 
