@@ -173,7 +173,7 @@ def with_metadata(content: bytes, metadata: Mapping[str, Any]) -> bytes:
 
 def describe(run: Run, result: Result, model: Model) -> dict[str, Any]:
     """What a user of the file should know about the model."""
-    config, temperature, fitted_on = model.config, result.temperature.value, calibrated_on(run)
+    config, temperature, fitted_on = model.config, result.temperature.value, calibrated_on(run, result.temperature)
     return {
         "classes": list(model.classes),
         **_input(model),

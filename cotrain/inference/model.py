@@ -29,13 +29,13 @@ from cotrain.model.build import load_weights
 from cotrain.model.own import own_network
 from cotrain.networks import build_network, build_trunk
 from cotrain.ops import ensemble_probabilities
-from cotrain.runs.result import UNKNOWN
+from cotrain.runs.result import UNKNOWN, Temperature
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
 from cotrain.trunk.inputs import IMAGES_AT_ONCE, TrunkInputs, on_all_cores
 from cotrain.trunk.runtime import Compute, compiled
 from cotrain.trunk.trunk import Trunk
-from cotrain.types import UserError
+from cotrain.types import Unit, UserError
 
 NO_FEATURES = np.empty((0, 0), np.float32)
 BETTER: Final = "better"  # which model of a run: the better one by cross-validation, or the method's
@@ -270,22 +270,25 @@ def how_calibrated(run: Path) -> str:
             f"probabilities are not calibrated: the run has no validation {opened.config.unit.many} to fit a "
             "temperature on; train with data.valid_share=0.2 to hold some out"
         )
-    fitted = f"probabilities are calibrated: temperature {known.value:.3g}, fitted on {calibrated_on(opened)}"
+    fitted = f"probabilities are calibrated: temperature {known.value:.3g}, fitted on {calibrated_on(opened, known)}"
     if known.fitted_on is None or (wrong := known.fitted_on.wrong) is None:
         return fitted
     limited = f" (fewer than {ENOUGH_WRONG}, so it is kept at 1 or above)" if wrong < ENOUGH_WRONG else ""
     return f"{fitted}, {wrong} of them wrong{limited}"
 
 
-def calibrated_on(run: Run) -> str:
+def calibrated_on(run: Run, temperature: Temperature) -> str:
     """How many images or rows the temperature was fitted on, and which."""
-    held_out = (run.result or UNKNOWN).temperature.held_out_images
-    return f"{len(run.split.valid) if held_out is None else held_out:,} {kind_of_held_out(run)}"
+    held_out = temperature.held_out_images
+    return f"{len(run.split.valid) if held_out is None else held_out:,} {_kind(temperature, run.config.unit)}"
 
 
 def kind_of_held_out(run: Run) -> str:
-    held_out = (run.result or UNKNOWN).temperature.held_out_images
-    return f"{'validation' if held_out is None else 'held-out labelled'} {run.config.unit.many}"
+    return _kind((run.result or UNKNOWN).temperature, run.config.unit)
+
+
+def _kind(temperature: Temperature, unit: Unit) -> str:
+    return f"{'validation' if temperature.held_out_images is None else 'held-out labelled'} {unit.many}"
 
 
 def promised_threshold(run: Path, model: Model, target: float) -> Threshold:

@@ -72,6 +72,8 @@ def _listed(path: Path, dataset: Dataset, words_of: WordsOf) -> list[tuple[int, 
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8", errors="surrogateescape", newline="") as file:
             for line in csv.DictReader(file):
+                if None in line.values():
+                    raise ValueError("a row is too short")
                 words, row = words_of(line), int(line["row"])
                 if words is None or len(found) == SHOWN:
                     break

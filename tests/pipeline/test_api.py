@@ -12,6 +12,7 @@ import cotrain
 from cotrain import Config, Dataset, Fitted, UserError
 from cotrain.comparison.studies import study
 from cotrain.data import open_data
+from cotrain.runs.result import Result
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,8 @@ def fitted(toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
 def test_fit_learns_and_says_so(fitted: Fitted) -> None:
     assert fitted.result["test_error"] < 10
     assert fitted.result["labelled_only_error"] is not None
-    assert (fitted.folder / "result.json").exists()
+    assert fitted.result.test.error == fitted.result["test_error"]
+    assert fitted.result == fitted.run.result == Result.read(fitted.folder / "result.json")
 
 
 def test_a_loaded_model_predicts_what_the_result_says(fitted: Fitted, toy: Dataset) -> None:

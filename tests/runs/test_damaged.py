@@ -286,9 +286,12 @@ def test_damaged_logits_of_a_fold_are_not_used(array: np.ndarray, whole: bool) -
     assert _are_logits(array, (4, 2)) == whole
 
 
+HEADING = b"row,belongs,class\n"
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"row\n0\n", b"row,belongs,class\nx,0.01,a\n", b"row,belongs,class\n999,0.01,a\n", b"row\n" + b"1" * 200_000],
+    [b"row\n0\n", HEADING + b"x,0.01,a\n", HEADING + b"999,0.01,a\n", HEADING + b"0,0.01\n", b"row\n" + b"1" * 200_000],
 )
 def test_a_damaged_list_is_named(content: bytes, folder: Path) -> None:
     """The last one is a csv.Error, which is no ValueError."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -71,6 +71,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@settings(max_examples=40)
 @given(result=a_part(Result))
 def test_a_result_is_read_back_as_it_was_written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "result.json"
