@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from cotrain.runs.schema import Count, File, Number
+from cotrain.runs.schema import Count, Divisor, File, Number, Percent
 from cotrain.storage.reading import checked, read_json
 from cotrain.types import UserError
 
@@ -20,10 +20,9 @@ Alternative = Literal[BaselineName, "random_forest", "label_spreading"]
 Compared = Literal["method", Alternative]
 Used = Literal["method", BaselineName]
 Word = Literal["helped", "no clear difference", "hurt"]
-Positive = Annotated[Number, Field(gt=0)]
-Interval = Annotated[tuple[Number, Number], Field(strict=False)]  # JSON has lists, and only text for keys
+Interval = Annotated[tuple[Percent, Percent], Field(strict=False)]  # JSON has lists, and only text for keys
 Agreeing = Annotated[int, Field(strict=False, ge=0, lt=2**63)]
-ImagesAndError = Annotated[tuple[Count, Number], Field(strict=False)]
+ImagesAndError = Annotated[tuple[Count, Percent], Field(strict=False)]
 
 
 def called(key: str, default: Any = ...) -> Any:
@@ -48,7 +47,7 @@ class Topic(Part):
 class CalibrationAt(Part):
     """Calibration at one temperature, in percent except for `nll` and `brier`."""
 
-    temperature: Positive
+    temperature: Divisor
     accuracy: Number | None = None
     confidence: Number | None = None
     ece: Number | None = None
@@ -73,7 +72,7 @@ class Calibrations(Part):
 class HeadDifferences(Part):
     """`evaluation.head_stats.Heads` as it is stored."""
 
-    errors: list[Number]
+    errors: list[Percent]
     disagreement: list[list[Number]]
     mean_disagreement: Number
     by_agreement: dict[Agreeing, ImagesAndError]
@@ -84,13 +83,13 @@ class HeadDifferences(Part):
 class OnTest(Topic):
     """On the test images, in percent. Without test images, the error is None."""
 
-    error: Number | None = called("test_error")
+    error: Percent | None = called("test_error")
     interval: Interval | None = called("test_interval", None)  # 95 % confidence
-    median_error: Number | None = called("median_test_error", None)  # of the last evaluations during training
+    median_error: Percent | None = called("median_test_error", None)  # of the last evaluations during training
     images: Count | None = called("test_images", None)
     ece: Number | None = None
     aurc: Number | None = None
-    head_errors: list[Number] | None = None
+    head_errors: list[Percent] | None = None
     calibration: Calibrations | None = None
     heads: HeadDifferences | None = None
 
@@ -98,7 +97,7 @@ class OnTest(Topic):
 class Recall(Part):
     name: str = called("class")
     images: Count
-    recall: Number
+    recall: Percent
     low: Number
     high: Number
 
@@ -106,7 +105,7 @@ class Recall(Part):
 class Recalls(Topic):
     """On test images, or else on the held-out labelled images of cross-validation, in percent."""
 
-    balanced_error: Number | None = None
+    balanced_error: Percent | None = None
     by_class: list[Recall] | None = called("recalls", None)  # the classes that have images
 
     @model_validator(mode="after")
@@ -127,7 +126,7 @@ class FittedOn(Part):
 class Temperature(Topic):
     """The logits are divided by it. None: not fitted."""
 
-    value: Positive | None = called("temperature", None)
+    value: Divisor | None = called("temperature", None)
     fitted_on: FittedOn | None = called("temperature_fitted_on", None)
 
     @property
@@ -139,8 +138,8 @@ class Temperature(Topic):
 class Verdict(Part):
     """The errors of the baseline and of the run in percent, and their difference with its 95 % confidence interval."""
 
-    labelled_only: Number
-    error: Number
+    labelled_only: Percent
+    error: Percent
     difference: Number
     low: Number
     high: Number
@@ -156,7 +155,7 @@ class Verdict(Part):
 class EstimatedError(Part):
     """An error in percent over the held-out labels, with its 95 % confidence interval."""
 
-    error: Number
+    error: Percent
     low: Number
     high: Number
 
@@ -217,9 +216,9 @@ class SuspectSummary(Part):
 class BaselineScores(Topic):
     """Test errors in percent, and seconds of training."""
 
-    labelled_only_error: Number | None = None
+    labelled_only_error: Percent | None = None
     labelled_only_seconds: Number | None = None
-    logistic_regression_error: Number | None = None
+    logistic_regression_error: Percent | None = None
     logistic_regression_seconds: Number | None = None
 
 
