@@ -13,7 +13,7 @@ from cotrain import Config
 from cotrain.audit import neighbours
 from cotrain.data.kinds import Pixels
 from cotrain.inference import model
-from cotrain.runs import checkpoint, run
+from cotrain.runs import checkpoint, result, run
 from cotrain.training import experiment
 from tests.features.tiny import CONFIG, small_data
 
@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         (neighbours, "projection_of"),
     ):
         counted(owner, name, lambda *_, name=name: name)
-    for owner, name in ((run, "read_json"), (run, "read_tensors"), (checkpoint, "read_tensors")):
+    for owner, name in ((result, "read_json"), (run, "read_tensors"), (checkpoint, "read_tensors")):
         counted(owner, name, lambda path, *_: f"read {Path(path).name}")
     return counts
 
@@ -68,7 +68,7 @@ def test_on_a_bank(calls: Counter[str], tmp_path: Path) -> None:
     assert {name: calls[name] for name in once} == dict.fromkeys(once, 1)
     assert calls["statistics"] == 0, "the network expects those of its own pixels"
     assert calls["read result.json"] == calls["read model.safetensors"] == 0
-    assert fitted.run.result == json.loads((fitted.folder / "result.json").read_text())
+    assert dict(fitted.run.result) == json.loads((fitted.folder / "result.json").read_text())
 
 
 def test_from_scratch(calls: Counter[str], tiny: Config, tmp_path: Path) -> None:
