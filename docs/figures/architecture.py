@@ -1,12 +1,14 @@
 """The rooms of the package as a picture, from the import contract: a room imports only from those below it.
 
-    python docs/figures/architecture.py
+    python docs/figures/architecture.py           # write architecture.svg beside this file
+    python docs/figures/architecture.py --files   # print every file of the package with what it holds
 
-Writes architecture.svg beside this file. The layers are those of pyproject.toml, and the words those of each room's
+The layers are those of pyproject.toml, and the words those of each room's
 docstring, so that the picture cannot say anything else than the code.
 """
 
 import ast
+import sys
 import tomllib
 from html import escape
 from pathlib import Path
@@ -69,5 +71,20 @@ def picture() -> str:
     return "\n".join([f"{head}>", title, f"<style>{style}</style>", *shapes, "</svg>", ""])
 
 
+def files() -> str:
+    """Every file, in the order of the rooms, with the first sentence of its docstring."""
+    lines = []
+    for name in (name for layer in layers() for name in layer):
+        room = ROOT / "cotrain" / name
+        inside = sorted(room.rglob("*.py")) if room.is_dir() else [room.with_suffix(".py")]
+        for path in inside:
+            place = path.relative_to(ROOT / "cotrain").with_suffix("").as_posix()
+            lines.append(f"{place.removesuffix('/__init__'):32} {about(place)}")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    (Path(__file__).parent / "architecture.svg").write_text(picture(), encoding="utf-8")
+    if "--files" in sys.argv:
+        print(files())
+    else:
+        (Path(__file__).parent / "architecture.svg").write_text(picture(), encoding="utf-8")
