@@ -40,9 +40,9 @@ LONGEST = (
     "methods/test_contract.py",
     "training/test_loop.py",
     "comparison/test_compare.py",
-    "studies/test_studies.py",
+    "comparison/studies/test_studies.py",
     "augment/test_ops.py",
-    "evaluation/test_streaming.py",
+    "inference/test_streaming.py",
     "labelling/test_learning.py",
     "report/test_page.py",
     "report/test_tensorboard.py",
@@ -56,16 +56,16 @@ LONGEST = (
     "report/test_report_command.py",
     "cli/test_data_commands.py",
     "augment/test_pipelines.py",
-    "pipeline/test_api.py",
+    "fitting/test_api.py",
     "training/test_distributed.py",
     "labelling/test_label_browser.py",
     "model/test_huggingface.py",
     "extension/test_package.py",
-    "studies/test_ablation.py",
+    "comparison/studies/test_ablation.py",
 )
 
 # They start processes, and one worker runs them all, so that only one server of `processes.py` imports everything.
-FORKING = ("runs/test_resume.py", "cli/test_cli.py", "features/test_training.py", "pipeline/test_torchrun.py")
+FORKING = ("runs/test_resume.py", "cli/test_cli.py", "training/test_on_features.py", "training/test_torchrun.py")
 
 
 class OneServer(LoadFileScheduling):

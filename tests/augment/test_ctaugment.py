@@ -21,7 +21,7 @@ from cotrain.training.experiment import Prepared
 from cotrain.training.state import pool_of
 from cotrain.types import UserError, Views
 from tests.augment.pictures import picture
-from tests.features.tiny import image_file
+from tests.trunk.tiny import image_file
 
 CPU = torch.device("cpu")
 FILTERS = ["LANCZOS", "BICUBIC", "BILINEAR", "BOX", "HAMMING", "NEAREST"]

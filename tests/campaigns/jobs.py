@@ -11,9 +11,9 @@ from PIL import Image
 from cotrain.runs.checkpoint import read_tensors
 from cotrain.storage.reading import read_arrays, read_json
 from cotrain.storage.writing import is_partial
-from tests.features.tiny import files
-from tests.features.worker import cotrain_on_tiny, fill
 from tests.processes import Running, run, start
+from tests.trunk.tiny import files
+from tests.trunk.worker import cotrain_on_tiny, fill
 
 SHORT = ["--steps", "40", "--optim.labelled", "8", "--optim.unlabelled", "16", "--run.report", "false"]
 SHORT += ["--run.checkpoint_every", "5", "--run.log_every", "5"]

@@ -24,6 +24,7 @@ from cotrain.config import Config
 from cotrain.data.formats.folder import load_folder
 from cotrain.data.settings import DataSettings
 from cotrain.data.split import read_split
+from cotrain.fitting import crossvalidation
 from cotrain.fitting.evaluate import evaluate, verdict_of
 from cotrain.fitting.findings import SUSPECTS
 from cotrain.inference.model import how_calibrated
@@ -35,11 +36,12 @@ from cotrain.report.doubtful import doubtful_of
 from cotrain.runs.checkpoint import read_tensors, write_tensors
 from cotrain.runs.result import Result
 from cotrain.runs.run import DOES_NOT_BELONG, SUSPECT_LABELS, Run
+from cotrain.storage.rows import keep
 from cotrain.trunk import runtime
 from tests.campaigns import inputs
-from tests.features.tiny import QUIET, known, opened, small_data, stored
 from tests.labelling.served import photos
 from tests.made_up import made_up_run, some_data
+from tests.trunk.tiny import QUIET, known, opened, small_data, stored
 
 LABELLED = ("0.png", "sub/1.png", "2.png")
 ERROR = {"error": 9.0, "low": 5.0, "high": 14.0}
@@ -213,6 +215,15 @@ def plans() -> st.SearchStrategy[bytes]:
     protocol = {"comparison": {"of": "methods"}, **Config().model_dump(exclude={"method"})}
     paces = {name: {"step": 0.1, "refresh": 0.0} for name in ("mhct", "supervised")}
     return inputs.edited({"protocol": protocol, "budget": 60.0, "pace": paces}).map(inputs.as_json)
+
+
+def folds(content: bytes, folder: Path) -> None:
+    """The finished folds of a cross-validation: damage, or whatever has the right digest, costs training them again."""
+    path = folder / crossvalidation.FOLDS
+    for write in (path.write_bytes, lambda whole: keep(path, whole, "a split")):
+        write(content)
+        found = crossvalidation._read(path, "a split", QUIET)
+        assert all(isinstance(array, np.ndarray) for array in found.values())
 
 
 @cache

@@ -16,8 +16,8 @@ import cotrain
 from cotrain.config import Config, settings_of
 from cotrain.data.decode import FORMATS
 from tests.campaigns import given_files, inputs, own_files
-from tests.features.tiny import known
 from tests.labelling.served import photos, serving
+from tests.trunk.tiny import known
 
 ASKED = ("state", "next", "grid", "card/0", "look/all")
 CHANGED = ("label", "clear", "skip", "class", "rename", "merge", "undo")  # not finish, which trains
@@ -95,6 +95,7 @@ TARGETS = {
     "split": Target(own_files.splits, own_files.split),
     "graph": Target(lambda: inputs.changed(bytes(range(256)) * 4), own_files.graph),
     "plan": Target(own_files.plans, own_files.plan),
+    "folds": Target(lambda: inputs.npz({"method/0": np.zeros((3, 2, 2), np.float32)}), own_files.folds),
     "journal": Target(own_files.journals, own_files.journal),
     "copy": Target(own_files.copied_files, own_files.decoded_copy),
     "bank": Target(own_files.bank_files, own_files.bank),

@@ -13,7 +13,7 @@ from cotrain import Config
 from cotrain.cli.check_features import features_table
 from cotrain.cli.main import main
 from cotrain.training.experiment import Experiment
-from tests.evaluation.clusters import Clusters, bank_of, clusters
+from tests.audit.clusters import Clusters, bank_of, clusters
 
 
 def shown(made: Clusters) -> str:

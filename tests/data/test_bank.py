@@ -14,7 +14,7 @@ from cotrain.data.inputs import FEATURES_AT_ONCE, BankInputs
 from cotrain.data.source import Exchange
 from cotrain.training.state import pool_of
 from cotrain.types import Batch, Views
-from tests.features.tiny import CONFIG, small_data
+from tests.trunk.tiny import CONFIG, small_data
 
 CPU = torch.device("cpu")
 WEAK, STRONG = 3, 4

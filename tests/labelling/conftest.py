@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.features.tiny import known
+from tests.trunk.tiny import known
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 from cotrain import Config, Dataset
 from cotrain.labelling.learning import Disputed, Known, PageModel, Point, Snapshot, with_estimate
 from cotrain.training.experiment import Prepared
-from tests.features.tiny import CONFIG, small_data
+from tests.trunk.tiny import CONFIG, small_data
 
 CLASSES = {0: "red", 1: "green", 2: "blue"}  # by number on the page
 LEARNS = CONFIG.changed(

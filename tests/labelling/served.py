@@ -17,8 +17,8 @@ from cotrain.cli.main import main
 from cotrain.labelling.launch import Asked, answering, labelling, listening
 from cotrain.labelling.security import AccessControl
 from cotrain.labelling.session import Session
-from tests.features.tiny import QUIET, known, small_data
 from tests.processes import PATIENCE, Running
+from tests.trunk.tiny import QUIET, known, small_data
 
 CLASSES = ("red", "green", "blue")  # of the image n: CLASSES[n % 3]
 TOKEN = "a-token-that-is-not-random"

@@ -18,8 +18,8 @@ from cotrain.labelling.launch import Asked, labelling
 from cotrain.storage import writing
 from cotrain.types import UserError
 from tests.data.photos import by_class
-from tests.features.tiny import QUIET
 from tests.labelling.served import SETTINGS, photos, serving, start, visit
+from tests.trunk.tiny import QUIET
 
 HISTORY = "labels-history.jsonl"
 IMAGES = [f"{row:02d}.png" for row in range(60)]

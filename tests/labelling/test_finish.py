@@ -15,7 +15,7 @@ from cotrain.labelling.revision import Revision
 from cotrain.runs.run import MADE_FROM
 from cotrain.storage.cells import from_safe
 from cotrain.types import UserError
-from tests.features.tiny import QUIET, small_data
+from tests.trunk.tiny import QUIET, small_data
 
 SETTINGS = {
     "model.backbone": "tiny",

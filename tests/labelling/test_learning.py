@@ -18,8 +18,8 @@ from cotrain.labelling.learning import Known, PageModel, Point, Snapshot, intera
 from cotrain.networks import build_trunk
 from cotrain.training.experiment import Prepared
 from cotrain.types import UserError
-from tests.features.tiny import pictures, small_data
 from tests.labelling.learned import CLASSES, LEARNS, a_page_model, answered, estimated, truth, without_row
+from tests.trunk.tiny import pictures, small_data
 
 
 @pytest.fixture(scope="module")

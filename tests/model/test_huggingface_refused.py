@@ -1,8 +1,10 @@
 """Folders and names of Hugging Face models that cannot be used: one line each."""
 
 import json
+import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,47 @@ def test_a_folder_that_cannot_be_used_is_one_line(
     with pytest.raises(UserError, match=expected) as caught:
         build(folder)
     assert "\n" not in str(caught.value)
+
+
+def with_adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/model"}')
+
+
+def with_kernels(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attn_implementation": "somebody/kernels"}))
+
+
+@pytest.mark.parametrize("change", [with_adapter, with_kernels])
+def test_files_that_ask_for_more_code_or_models_are_refused(
+    folders: dict[str, Path], tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = shutil.copytree(folders["dinov2"], tmp_path / "model")
+    change(folder)
+    with pytest.raises(UserError, match=re.escape(str(folder))):
+        build(folder)
+
+
+@pytest.mark.parametrize("kind", ["evil", "dinov2"])
+def test_code_that_comes_with_a_model_is_not_run_and_nobody_is_asked(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    folder, canary = shutil.copytree(folders["dinov2"], tmp_path / "model"), tmp_path / "canary"
+    code = f"open({str(canary)!r}, 'w').close()\nfrom transformers import Dinov2Config as A, Dinov2Model as B\n"
+    (folder / "modeling_evil.py").write_text(code)
+    config = json.loads((folder / "config.json").read_text())
+    mapped = {"AutoConfig": "modeling_evil.A", "AutoModel": "modeling_evil.B"}
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": kind, "auto_map": mapped}))
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda *prompt: asked.append(str(prompt)) or "y")
+    if kind == "evil":
+        with pytest.raises(UserError, match=re.escape(str(folder))):
+            build(folder)
+    else:  # transformers knows this kind, and its own code is used
+        assert [stage.name for stage in build(folder).stages] == [
+            stage.name for stage in build(folders["dinov2"]).stages
+        ]
+    assert not asked and not canary.exists()
 
 
 def test_a_name_that_cannot_be_downloaded_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

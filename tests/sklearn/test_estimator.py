@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cotrain.sklearn import CoTrainingClassifier, CoTrainingImageClassifier
-from tests.features.tiny import known, small_data
 from tests.sklearn.test_estimator_checks import QUICK
+from tests.trunk.tiny import known, small_data
 
 
 def quick(**changes: Any) -> CoTrainingClassifier:

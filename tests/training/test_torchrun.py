@@ -14,7 +14,7 @@ import cotrain
 from cotrain.cli.main import main
 from cotrain.runs.log import read_log
 from tests.few_digits import few_digits_file
-from tests.pipeline import own_network
+from tests.fitting import own_network
 from tests.processes import Done, Signal, cotrain_rank, torchrun
 
 STEPS = 16

@@ -8,7 +8,7 @@ import pytest
 from cotrain.cli.main import main
 from cotrain.inference.prediction_table import columns, is_unknown, least_confident_first, rows_of
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
-from tests.evaluation.many import words
+from tests.inference.many import words
 
 
 def table() -> Predicted:

@@ -3,7 +3,7 @@ import pytest
 
 from cotrain.audit.near_duplicates import SAME, across, contradicting, near_duplicates
 from cotrain.data.bank import Bank
-from tests.evaluation.clusters import bank_of
+from tests.audit.clusters import bank_of
 
 HASHES = np.arange(8, dtype=np.uint64)
 

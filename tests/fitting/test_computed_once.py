@@ -15,7 +15,8 @@ from cotrain.data.kinds import Pixels
 from cotrain.inference import model
 from cotrain.runs import checkpoint, result, run
 from cotrain.training import experiment
-from tests.features.tiny import CONFIG, small_data
+from tests.trunk.fixtures import counting, shared_home, tiny_is_known  # noqa: F401
+from tests.trunk.tiny import CONFIG, small_data
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 

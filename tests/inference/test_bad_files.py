@@ -24,7 +24,7 @@ from cotrain.inference.prediction_table import columns, csv_writer, open_table, 
 from cotrain.inference.streaming import RECORD, UNREADABLE, Predicted
 from cotrain.storage import rows as rows_module
 from cotrain.storage.cells import class_of, from_safe, from_safe_path, is_text
-from tests.evaluation.many import BATCH, rows, words
+from tests.inference.many import BATCH, rows, words
 from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
 from tests.processes import Running, here
 

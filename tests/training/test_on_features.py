@@ -17,9 +17,10 @@ from cotrain.networks import build_network
 from cotrain.runs.log import read_log
 from cotrain.training.checks import check_trainable
 from cotrain.training.experiment import Experiment, Prepared
-from tests.features.fitting import DOUBTED, DROPOUT, fit_killed, fit_one_rank
-from tests.features.tiny import CONFIG, Counting, index, only_bank, opened, pictures, pretrained_convolution, small_data
 from tests.processes import Running, torchrun
+from tests.trunk.fitting import DOUBTED, DROPOUT, fit_killed, fit_one_rank
+from tests.trunk.fixtures import counting, home, shared_home, tiny_is_known  # noqa: F401
+from tests.trunk.tiny import CONFIG, Counting, index, only_bank, opened, pictures, pretrained_convolution, small_data
 
 CPU = torch.device("cpu")
 ON_PIXELS = [name for name, method in METHODS.items() if method().views.ctaugment != "none"]

@@ -15,7 +15,7 @@ from cotrain.data.bank import PLAIN, view_names
 from cotrain.storage import rows
 from cotrain.storage.rows import RECORD
 from cotrain.trunk import building
-from tests.features.tiny import CONFIG, FEATURES, Counting, files, index, only_bank, opened, small_data, stored
+from tests.trunk.tiny import CONFIG, FEATURES, Counting, files, index, only_bank, opened, small_data, stored
 
 ROW = 2 * FEATURES
 VIEWS = view_names(CONFIG.bank.weak, CONFIG.bank.strong)

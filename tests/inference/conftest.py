@@ -12,7 +12,7 @@ from cotrain.cli.main import main
 from cotrain.inference import streaming
 from cotrain.storage.reading import read_json
 from cotrain.storage.writing import write_json
-from tests.evaluation.many import BATCH, IMAGES, words
+from tests.inference.many import BATCH, IMAGES, words
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from cotrain.cli.main import main
 from cotrain.inference import job_parts, streaming
 from cotrain.inference.shards import Shard
 from cotrain.storage.rows import RECORD
-from tests.evaluation.many import BATCH, words
+from tests.inference.many import BATCH, words
 from tests.processes import Done, Running, here, torchrun
 
 pytestmark = pytest.mark.usefixtures("small_batches")

@@ -6,8 +6,8 @@ from signal import SIGKILL
 import torch
 
 import cotrain
-from tests.features.tiny import CONFIG, known, small_data
 from tests.processes import Signal, send_after_steps
+from tests.trunk.tiny import CONFIG, known, small_data
 
 DOUBTED = CONFIG.changed({"robust.trust_labels": 0.4})
 DROPOUT = DOUBTED.changed({"model.dropout": 0.3, "optim.steps": 10})

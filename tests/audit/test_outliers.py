@@ -20,7 +20,7 @@ from cotrain.audit.outliers import (
     write_belonging,
 )
 from cotrain.types import UserError
-from tests.evaluation.clusters import Clusters, clusters
+from tests.audit.clusters import Clusters, clusters
 
 
 @pytest.fixture(scope="module")

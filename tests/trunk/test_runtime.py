@@ -13,7 +13,7 @@ from cotrain.storage.rows import FILE_DIGEST
 from cotrain.trunk import inputs, runtime
 from cotrain.trunk.runtime import compiled
 from cotrain.trunk.trunk import FromPixels, Trunk
-from tests.features.tiny import CONFIG, SIDE, Counting, on_disk, opened, pictures, reference, small_data
+from tests.trunk.tiny import CONFIG, SIDE, Counting, on_disk, opened, pictures, reference, small_data
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,9 @@ from cotrain.runs.run import Run
 from cotrain.runs.scores import Outputs
 from cotrain.types import Unit
 from tests import processes
+from tests.comparison.studies.quick import done, width_of
 from tests.few_digits import few_digits_file
 from tests.processes import Signal
-from tests.studies.quick import done, width_of
 
 pytestmark = pytest.mark.usefixtures("known_pace")
 

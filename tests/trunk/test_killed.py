@@ -5,9 +5,9 @@ from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP
 
 import pytest
 
-from tests.features.tiny import files
-from tests.features.worker import fill, saved, views
 from tests.processes import Running
+from tests.trunk.tiny import files
+from tests.trunk.worker import fill, saved, views
 
 pytestmark = pytest.mark.system
 ALL = 80 * 6 + 16

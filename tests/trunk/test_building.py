@@ -13,7 +13,7 @@ from cotrain import Config, Dataset, UserError
 from cotrain.augment import PRESETS, Draw, Policy, draw_plain, draw_strong, draw_weak, joined
 from cotrain.data.bank import PLAIN, view_names
 from cotrain.trunk import building
-from tests.features.tiny import (
+from tests.trunk.tiny import (
     CONFIG,
     FEATURES,
     SIDE,

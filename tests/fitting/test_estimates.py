@@ -24,8 +24,9 @@ from cotrain.runs.scores import HELD_OUT, read_outputs
 from cotrain.storage.reading import arrays_of
 from cotrain.storage.rows import keep, kept
 from cotrain.training.experiment import Experiment
-from tests.features.tiny import CONFIG, small_data
 from tests.report.reading import Read, words
+from tests.trunk.fixtures import shared_home, tiny_is_known  # noqa: F401
+from tests.trunk.tiny import CONFIG, small_data
 
 ESTIMATED = CONFIG.changed(
     {"run.baseline": True, "run.repeats": 2, "run.folds": 2, "data.test_share": 0.0, "data.labels": 16}

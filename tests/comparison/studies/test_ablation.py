@@ -17,8 +17,8 @@ from cotrain.comparison.studies import STUDIES, study
 from cotrain.comparison.study import StudyOptions
 from cotrain.comparison.training_study import Training
 from cotrain.runs.run import Run
+from tests.comparison.studies.quick import QUICK, done, logits_of
 from tests.few_digits import few_digits
-from tests.studies.quick import QUICK, done, logits_of
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("known_pace")]
 

@@ -20,7 +20,7 @@ from cotrain.trunk import building
 from cotrain.trunk.runtime import Compute, compiled
 from cotrain.trunk.store import Store
 from cotrain.trunk.trunk import Trunk
-from tests.features.tiny import CONFIG, known, small_data
+from tests.trunk.tiny import CONFIG, known, small_data
 
 
 def fill(

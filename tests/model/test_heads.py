@@ -18,7 +18,8 @@ from cotrain.model.pretrained import ByteDropout, FixedNorm, Head, Input, Sizes,
 from cotrain.networks import build_network, build_trunk
 from cotrain.ops import evaluating
 from cotrain.trunk.trunk import FromPixels
-from tests.features.tiny import (
+from tests.trunk.fixtures import home, tiny_is_known  # noqa: F401
+from tests.trunk.tiny import (
     CONFIG,
     FEATURES,
     MEAN,

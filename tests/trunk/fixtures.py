@@ -1,9 +1,11 @@
+"""For tests on the tiny trunk, in this folder and elsewhere: import the ones that a file uses."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.features.tiny import Counting, known
+from tests.trunk.tiny import Counting, known
 
 
 @pytest.fixture(scope="module", autouse=True)

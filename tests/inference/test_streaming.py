@@ -14,7 +14,7 @@ from cotrain.data.decode import Unreadable, read_image
 from cotrain.data.workers import CRASHED, Workers, find_images
 from cotrain.inference import job_parts, prediction_table
 from cotrain.inference.job import Job
-from tests.evaluation.many import rows, words
+from tests.inference.many import rows, words
 from tests.processes import here
 
 pytestmark = pytest.mark.usefixtures("small_batches")

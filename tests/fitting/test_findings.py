@@ -31,9 +31,9 @@ from cotrain.storage.cells import class_of, from_safe_path
 from cotrain.training.experiment import Experiment
 from cotrain.training.selection import Selection
 from cotrain.types import UserError
-from tests.features.tiny import CONFIG, known, opened, pictures, small_data
 from tests.odd import FORMULAS, NAMES, PATHS, as_a_spreadsheet_reads_it
 from tests.report.reading import Read, words
+from tests.trunk.tiny import CONFIG, known, opened, pictures, small_data
 
 ROBUST = CONFIG.changed(
     {
