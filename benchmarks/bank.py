@@ -26,7 +26,7 @@ from cotrain.networks import build_trunk
 from cotrain.training.experiment import Experiment
 from cotrain.training.loop import trained_net
 from cotrain.trunk.building import AT_ONCE, cores, open_bank
-from cotrain.trunk.inputs import on_all_cores
+from cotrain.trunk.on_demand import on_all_cores
 from cotrain.trunk.runtime import compiled
 
 QUIET = Console(quiet=True)

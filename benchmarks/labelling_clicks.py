@@ -31,7 +31,6 @@ from cotrain.data.settings import DataSettings
 from cotrain.labelling.events import Event, Label, NewClass
 from cotrain.labelling.finish import Finishing
 from cotrain.labelling.history import LabelHistory
-from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.labelling.launch import answering, listening
@@ -39,6 +38,7 @@ from cotrain.labelling.learning import PageModel
 from cotrain.labelling.order import DIMENSIONS, Space
 from cotrain.labelling.revision import Revision
 from cotrain.labelling.security import AccessControl
+from cotrain.labelling.served_images import Pictures
 from cotrain.labelling.session import Session
 from cotrain.labelling.snapshot import Estimate, Known, Snapshot
 

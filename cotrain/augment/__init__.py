@@ -4,8 +4,8 @@ A `Policy` holds the augmentation settings, a `Draw` holds the random decisions 
 or `normalised` apply them. `features.py` does the same for rows of features.
 """
 
+from cotrain.augment.feature_views import FeaturePolicy
 from cotrain.augment.policy import OPS, PRESETS, Draw, Policy, draw_op, draw_plain, draw_strong, draw_weak, joined
-from cotrain.augment.rows import FeaturePolicy
 from cotrain.augment.views import normalised, pixels
 
 __all__ = [

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotrain.augment.rows import changed, draw_strong_features, draw_weak_features
+from cotrain.augment.feature_views import changed, draw_strong_features, draw_weak_features
 from cotrain.data.inputs import FeatureInputs
 from cotrain.data.source import BatchSource, Drawing
 from cotrain.types import Batch, Pool

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotrain.augment import Draw, Policy, ctaugment, draw_plain, draw_strong, draw_weak, normalised, pixels
-from cotrain.augment.rows import FeaturePolicy
+from cotrain.augment.feature_views import FeaturePolicy
 from cotrain.data.bank import choose_views
 from cotrain.data.imagefile import Images
 from cotrain.data.inputs import BankInputs, ImageInputs, Inputs, near

@@ -32,7 +32,7 @@ from cotrain.ops import ensemble_probabilities
 from cotrain.runs.result import UNKNOWN, Temperature
 from cotrain.runs.run import Run
 from cotrain.runs.scores import HELD_OUT
-from cotrain.trunk.inputs import IMAGES_AT_ONCE, TrunkInputs, on_all_cores
+from cotrain.trunk.on_demand import IMAGES_AT_ONCE, TrunkInputs, on_all_cores
 from cotrain.trunk.runtime import Compute, compiled
 from cotrain.trunk.trunk import Trunk
 from cotrain.types import Unit, UserError

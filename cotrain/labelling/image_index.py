@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cotrain.labelling.images import NotShown
+from cotrain.labelling.served_images import NotShown
 from cotrain.storage.cells import is_text
 
 V = TypeVar("V")

@@ -24,12 +24,12 @@ from cotrain.data.layout import TABLE, part_of
 from cotrain.labelling.connections import AT_ONCE, Connection, Listener
 from cotrain.labelling.finish import Finishing
 from cotrain.labelling.history import LabelHistory
-from cotrain.labelling.images import Pictures
 from cotrain.labelling.journal import Journal, only_one
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.labelling.learning import Order, PageModel, interactive_config
 from cotrain.labelling.revision import Revision
 from cotrain.labelling.security import LOOPBACK, AccessControl
+from cotrain.labelling.served_images import Pictures
 from cotrain.labelling.server import make_app
 from cotrain.labelling.session import Session
 from cotrain.progress import say

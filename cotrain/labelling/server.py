@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from cotrain.labelling.answers import Look, card, cards, grid, look, state
 from cotrain.labelling.events import CONFLICT, STRANGER, How, Refused
-from cotrain.labelling.images import NotShown, Outside, Size
 from cotrain.labelling.journal import NotSaved
 from cotrain.labelling.security import PERSON, AccessControl, Guard, TooLarge
+from cotrain.labelling.served_images import NotShown, Outside, Size
 from cotrain.labelling.session import Session
 
 PAGE = Path(__file__).parent / "page"

@@ -13,10 +13,10 @@ from cotrain.labelling.finish import Finishing
 from cotrain.labelling.guesses import Guesses
 from cotrain.labelling.history import LabelHistory, Seen
 from cotrain.labelling.image_index import ImageIndex
-from cotrain.labelling.images import Pictures
 from cotrain.labelling.labels import Labels
 from cotrain.labelling.queue import Queue
 from cotrain.labelling.revision import Revision
+from cotrain.labelling.served_images import Pictures
 from cotrain.labelling.snapshot import Known, Order
 from cotrain.labelling.trainer import Prepare, Trainer
 from cotrain.types import UserError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotrain.augment.rows import FeaturePolicy, changed, draw_strong_features, draw_weak_features
+from cotrain.augment.feature_views import FeaturePolicy, changed, draw_strong_features, draw_weak_features
 
 ROWS = 400
 NO_CODES = np.zeros(0, np.int64)

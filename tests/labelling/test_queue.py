@@ -23,11 +23,11 @@ from cotrain.labelling.events import Label, Refused
 from cotrain.labelling.guesses import Guesses
 from cotrain.labelling.history import LabelHistory
 from cotrain.labelling.image_index import ImageIndex
-from cotrain.labelling.images import NotShown
 from cotrain.labelling.journal import Journal, NotSaved
 from cotrain.labelling.labels import Labels
 from cotrain.labelling.labels_csv import LabelTable
 from cotrain.labelling.queue import Queue
+from cotrain.labelling.served_images import NotShown
 from cotrain.labelling.snapshot import Known
 from tests.labelling.learned import CLASSES, a_snapshot
 from tests.labelling.served import Served, photos, serving

@@ -10,7 +10,7 @@ import torch
 
 from cotrain.networks import build_trunk
 from cotrain.storage.rows import FILE_DIGEST
-from cotrain.trunk import inputs, runtime
+from cotrain.trunk import on_demand, runtime
 from cotrain.trunk.runtime import compiled
 from cotrain.trunk.trunk import FromPixels, Trunk
 from tests.trunk.tiny import CONFIG, SIDE, Counting, on_disk, opened, pictures, reference, small_data
@@ -118,13 +118,13 @@ def test_opening_a_finished_bank_exports_nothing_and_starts_no_session(
 def test_new_images_are_divided_among_the_cores_and_stay_in_order(
     trunk: Trunk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "cores", lambda: 3)
+    monkeypatch.setattr(on_demand, "cores", lambda: 3)
     sizes = []
     compute = compiled(trunk, "torch")
-    divided = inputs.on_all_cores(lambda images: sizes.append(len(images)) or compute(images))
+    divided = on_demand.on_all_cores(lambda images: sizes.append(len(images)) or compute(images))
     data = small_data(30, 0, 0)
     rows, cpu = np.array([3, 1, 29, 4, 3, *range(20)]), torch.device("cpu")
     for images in (data.images, on_disk(data, tmp_path / "images").images):
-        features = inputs.TrunkInputs(images, divided).plain(rows, cpu)
+        features = on_demand.TrunkInputs(images, divided).plain(rows, cpu)
         np.testing.assert_allclose(features, reference(data.images[rows].numpy()), rtol=1e-4, atol=1e-5)
     assert max(sizes) == 8 and sum(sizes) == 2 * len(rows)
