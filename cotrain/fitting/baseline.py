@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from cotrain.config import Config
+from cotrain.config import TABLE_BACKBONE, Config, ModelSettings
 from cotrain.data import Split
 from cotrain.data.kinds import Kind
 from cotrain.fitting.evaluate import evaluate
@@ -19,6 +19,7 @@ from cotrain.inference.model import model_trained
 from cotrain.methods.supervised import Supervised
 from cotrain.model import MultiHead
 from cotrain.model.pretrained import Standardise
+from cotrain.model.trust import is_import_path
 from cotrain.networks import build_network
 from cotrain.runs.result import BaselineName, Result, Training
 from cotrain.runs.run import LABELLED_ONLY, LOGISTIC, Run
@@ -47,13 +48,21 @@ def baseline_config(config: Config) -> Config:
 
 
 def logistic_config(config: Config) -> Config:
-    model = config.model.model_copy(update={"hidden": None, "dropout": 0.0})
-    return config.model_copy(update={"method": Supervised(heads=1), "model": model})
+    """One linear head of cotrain's; of a network of the user's own, only tables get here."""
+    model, linear = config.model, {"hidden": None, "dropout": 0.0}
+    if is_import_path(model.backbone):
+        model = ModelSettings(backbone=TABLE_BACKBONE)
+    return config.model_copy(update={"method": Supervised(heads=1), "model": model.model_copy(update=linear)})
 
 
 def uses_logistic(experiment: Experiment) -> bool:
-    """Only the rows of a table and the pooled features of a frozen trunk are vectors."""
-    return experiment.config.wants_baseline and experiment.kind.are_vectors
+    """Only the rows of a table and the pooled features of a frozen trunk are vectors.
+
+    The features of the user's own trunk go to the heads that come with it.
+    """
+    config, kind = experiment.config, experiment.kind
+    heads_are_ours = kind.table is not None or not is_import_path(config.model.backbone)
+    return config.wants_baseline and kind.are_vectors and heads_are_ours
 
 
 def logistic_net(experiment: Experiment) -> MultiHead:

@@ -241,3 +241,19 @@ def test_networks_can_be_checked() -> None:
         check_network(pair, {"wider": 1})
     with pytest.raises(AssertionError, match="all heads give the same logits"):
         check_network(lambda channels, classes: (trunk_of(channels), lambda: Same(classes)))
+
+
+def columns(*, channels, classes):
+    return nn.Flatten(), lambda: nn.Sequential(nn.Linear(channels, 4), nn.ReLU(), nn.Linear(4, classes))
+
+
+def test_a_network_on_a_table_is_compared_with_logistic_regression(tmp_path: Path) -> None:
+    """Which has a linear head of cotrain's, not one of the user's."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 3))
+    labels = np.where(np.arange(60) < 24, values[:, 0] > 0, -1).astype(np.int64)
+    settings = {"method": "mhct", "optim.steps": 3, "optim.labelled": 4, "optim.unlabelled": 4, "run.repeats": 0}
+    fitted = cotrain.fit(cotrain.from_features(values, labels), out=tmp_path / "run", model=columns, settings=settings)
+    logistic = cotrain.load(fitted.folder, model=columns, use="logistic_regression")
+    assert len(logistic.net.heads) == 1 and logistic.config.model.backbone == "features"
+    assert (logistic.predict(values).labels[:24] == labels[:24]).mean() > 0.8
