@@ -1,6 +1,7 @@
 """Streams that are closed when a command starts, and empty words in the place of names."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.processes import here
 
 
 def shell(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    command = line.replace("cotrain", f"{sys.executable} -m cotrain", 1)
+    command = line.replace("cotrain", f"{shlex.quote(sys.executable)} -m cotrain", 1)
     return subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
@@ -68,7 +69,9 @@ with open("file", "wb") as file:
 assert open("file", "rb").read() == b""
 """
     (tmp_path / "script.py").write_text(script)
-    done = subprocess.run(["sh", "-c", f"{sys.executable} script.py >&- 2>&- <&-"], cwd=tmp_path, timeout=300)
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} script.py >&- 2>&- <&-"], cwd=tmp_path, timeout=300
+    )
     assert done.returncode == 0
 
 
