@@ -26,7 +26,7 @@ autodoc_typehints_format = "short"
 
 # -n checks our own references; there is no inventory of other projects here, and not every type has a page.
 nitpick_ignore_regex = [
-    ("py:.*", r"(cotrain|collections|numpy|pathlib|rich|torch|typing)\..*"),
+    ("py:.*", r"(cotrain|collections|numpy|pathlib|rich|sklearn|torch|typing)\..*"),
     ("py:class", r"ndarray|shape|n_\w+|.*instance"),  # words of scikit-learn's docstrings
 ]
 
