@@ -40,9 +40,12 @@ WORTH_ESTIMATING = 200  # steps
 class Fitted:
     """A finished run: its folder, its result, and the model."""
 
-    folder: Path
     result: Result
     run: Run
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
 
     @property
     def model(self) -> Model:
@@ -110,7 +113,7 @@ def fit(
         ).with_network_of(asked)
         device = pick_device(run.config.run.device, ranks.local)
         experiment = Experiment(run.config, dataset, run.split, device, ranks, prepared=prepared)
-        return Fitted(run.folder, trained(run, experiment, console), run)
+        return Fitted(trained(run, experiment, console), run)
 
 
 def _given(model: Any, earlier: Run | None) -> OwnNetwork | None:

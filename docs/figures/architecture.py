@@ -3,8 +3,8 @@
     python docs/figures/architecture.py           # write architecture.svg beside this file
     python docs/figures/architecture.py --files   # print every file of the package with what it holds
 
-The layers are those of pyproject.toml, and the words those of each room's
-docstring, so that the picture cannot say anything else than the code.
+The layers are those of pyproject.toml, and the words are the first sentence of each docstring, so the picture says what
+the code says.
 """
 
 import ast
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WIDTH, GAP, LEFT = 960, 6, 8
 LINE = 15  # pixels
-COLOURS = ("#eef3fb", "#dfe9f8")  # of rooms; the files at the top of the package are paler
+COLOURS = ("#eef3fb", "#dfe9f8")  # of the layers, in turns
 INK, FAINT, EDGE = "#1c2b45", "#55637d", "#9db2d3"
 LETTER = 6.8  # pixels, roughly, of the small type
 

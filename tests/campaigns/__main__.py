@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def run(until: float, name: str, *words: str) -> Ended:
-    """One campaign, whose lines are shown as they come."""
+    """One campaign. Its output is shown when it ends."""
     command = (sys.executable, "-m", f"tests.campaigns.{name}", *words)
     print(f"$ python {' '.join(command[1:])}", flush=True)
     try:

@@ -158,7 +158,7 @@ def test_a_change_while_the_state_is_read_gives_it_an_older_version(
     monkeypatch.setattr(type(session), "labels", property(changed_after))
     found = state(session, "me")
     monkeypatch.undo()
-    assert found["labelled"] == 0, "the labels of before the change"
+    assert found["labelled"] == 0, "the labels from before the change"
     assert served.client.get(f"/api/state?version={found['version']}")["labelled"] == 1
 
 
